@@ -1,0 +1,306 @@
+"""Events folded into what the views show: fixed-size histories, the latest of everything else.
+
+`State.apply` is the only writer. Times named `seen` are this process's monotonic clock at the
+moment an event arrived, so that ages are right whatever clock the source has.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from topsmon import events
+from topsmon.units import PRECISIONS
+
+HISTORY_LENGTH = 480
+"""Samples kept per device and quantity: 4 min at 2 Hz."""
+RECENT_LENGTH = 24
+"""Whole samples kept per device, for rules that look back a few seconds."""
+RATE_HISTORY_LENGTH = 120
+
+
+@dataclass
+class PrecisionState:
+    """What is known of one precision on one device.
+
+    `by_shape` holds the latest result per GEMM shape. `remembered` is a result of an earlier
+    session, shown with its age until this session has measured.
+    """
+
+    key: str
+    by_shape: dict[tuple[int, int, int], events.RateMeasured] = field(default_factory=dict)
+    latest: events.RateMeasured | None = None
+    remembered: events.RateMeasured | None = None
+    unsupported: str | None = None
+    history: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_HISTORY_LENGTH))
+
+    @property
+    def best(self) -> events.RateMeasured | None:
+        """The result to show: the fastest valid one, else the latest, else the remembered one.
+
+        A wrong result outranks all: it is a failure that must not hide behind a good one.
+        """
+        if self.latest is not None and self.latest.correct is False:
+            return self.latest
+        results = list(self.by_shape.values())
+        valid = [result for result in results if result.valid and result.correct is not False]
+        if valid:
+            return max(valid, key=lambda result: result.rate_ops_per_second or 0.0)
+        return self.latest or self.remembered
+
+    @property
+    def is_remembered(self) -> bool:
+        """True when the result to show was measured by an earlier session."""
+        return self.latest is None and self.remembered is not None
+
+
+@dataclass
+class ProberState:
+    """The benchmark worker of a device, as far as its events tell."""
+
+    ready: events.ProberReady | None = None
+    measuring: str | None = None
+    idle_reason: str | None = None
+    worker: events.Worker | None = None
+
+
+@dataclass
+class DeviceState:
+    """One device: identity, ceilings, the latest of each kind of event, histories.
+
+    `busy`, `memory_busy`, `power_watts`, `clock_mhz` hold one value a sample, None where it was not
+    measured.
+    """
+
+    identity: events.Device
+    ceilings: events.Ceilings | None = None
+    sample: events.DeviceSample | None = None
+    sample_seen: float | None = None
+    status: events.DeviceStatus | None = None
+    status_seen: float | None = None
+    processes: events.Processes | None = None
+    prober: ProberState = field(default_factory=ProberState)
+    rates: dict[str, PrecisionState] = field(
+        default_factory=lambda: {key: PrecisionState(key) for key in PRECISIONS}
+    )
+    recent: deque[events.DeviceSample] = field(default_factory=lambda: deque(maxlen=RECENT_LENGTH))
+    busy: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
+    memory_busy: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
+    power_watts: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
+    clock_mhz: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
+    times: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
+
+    @property
+    def key(self) -> str:
+        """The device's key in events: a GPU's UUID, or "cpu"."""
+        return self.identity.device
+
+    @property
+    def label(self) -> str:
+        """How people call it: "GPU 3" or "CPU"."""
+        return "CPU" if self.identity.kind == "cpu" else f"GPU {self.identity.index}"
+
+    @property
+    def condition(self) -> events.DeviceCondition:
+        """The condition last reported by the poller; "ok" when it never complained."""
+        return self.status.condition if self.status is not None else "ok"
+
+    def age(self, now: float) -> float | None:
+        """Seconds since the last sample arrived, None before the first."""
+        return None if self.sample_seen is None else now - self.sample_seen
+
+    def ceiling(self, precision: str) -> events.Ceiling | None:
+        """The ceiling to hold a measured precision against, None where none is known."""
+        if self.ceilings is None:
+            return None
+        by_key = {ceiling.precision: ceiling for ceiling in self.ceilings.rates}
+        for key in PRECISIONS[precision].ceilings:
+            if key in by_key:
+                return by_key[key]
+        return None
+
+    def absence(self, precision: str) -> str | None:
+        """Why a precision has no ceiling on this device, None where it has one or nobody knows."""
+        if self.ceilings is None or self.ceiling(precision) is not None:
+            return None
+        for key in PRECISIONS[precision].ceilings:
+            if key in self.ceilings.absent:
+                return self.ceilings.absent[key]
+        return self.ceilings.unknown
+
+    def ratio(self, precision: str) -> float | None:
+        """Achieved / rated ceiling, never clamped; None without a rate or a ceiling."""
+        result, ceiling = self.rates[precision].best, self.ceiling(precision)
+        if result is None or result.rate_ops_per_second is None or ceiling is None:
+            return None
+        return result.rate_ops_per_second / ceiling.ops_per_second
+
+    def held_ceiling(self, precision: str) -> float | None:
+        """Ceiling in ops/s at the clock held during the best burst: ops per clock x held clock."""
+        result, ceiling = self.rates[precision].best, self.ceiling(precision)
+        if result is None or result.held_clock_mhz is None or ceiling is None:
+            return None
+        if ceiling.ops_per_clock is not None:
+            return ceiling.ops_per_clock * result.held_clock_mhz * 1e6
+        if ceiling.rated_clock_mhz:
+            return ceiling.ops_per_second * result.held_clock_mhz / ceiling.rated_clock_mhz
+        return None
+
+    def held_ratio(self, precision: str) -> float | None:
+        """Achieved / ceiling at held clock, never clamped."""
+        result, held = self.rates[precision].best, self.held_ceiling(precision)
+        if result is None or result.rate_ops_per_second is None or not held:
+            return None
+        return result.rate_ops_per_second / held
+
+    def sampled_span(self) -> float:
+        """Seconds that the histories cover."""
+        return self.times[-1] - self.times[0] if len(self.times) > 1 else 0.0
+
+
+class State:
+    """Everything that is known now. Feed it events in order of arrival."""
+
+    def __init__(self) -> None:
+        self.hello: events.Hello | None = None
+        self.host: events.Host | None = None
+        self.host_sample: events.HostSample | None = None
+        self.problems: dict[str, events.Problem] = {}
+        self.devices: dict[str, DeviceState] = {}
+        self.workers: dict[str, events.Worker] = {}
+        self.host_busy: deque[float | None] = deque(maxlen=HISTORY_LENGTH)
+        self.version = 0
+        self._waiting: dict[str, list[events.AnyEvent]] = {}
+
+    @property
+    def simulated(self) -> str | None:
+        """Name of the scenario when the numbers come from the simulated driver."""
+        return self.hello.simulated if self.hello is not None else None
+
+    def ordered(self) -> list[DeviceState]:
+        """Devices in the fixed order of the screen: GPUs by index, then the CPU."""
+        return sorted(
+            self.devices.values(),
+            key=lambda device: (device.identity.kind == "cpu", device.identity.index, device.key),
+        )
+
+    def gpus(self) -> Iterator[DeviceState]:
+        """The GPUs in order."""
+        return (device for device in self.ordered() if device.identity.kind == "gpu")
+
+    def remember(self, result: events.RateMeasured) -> None:
+        """Take a result of an earlier session; it never replaces a measured one."""
+        device = self.devices.get(result.device)
+        if device is not None and result.precision in device.rates:
+            device.rates[result.precision].remembered = result
+
+    def apply(self, event: events.AnyEvent, now: float) -> None:
+        """Fold one event in. `now` is this process's monotonic clock, in seconds."""
+        self.version += 1
+        if isinstance(event, events.Device):
+            self._identify(event, now)
+            return
+        if isinstance(event, (events.Finding, events.Hello, events.Host, events.HostSample)):
+            self._apply_host(event)
+        elif isinstance(event, events.Problem):
+            if event.code is None:
+                self.problems.pop(event.subject, None)
+            else:
+                self.problems[event.subject] = event
+        elif isinstance(event, events.Worker):
+            self._apply_worker(event)
+        else:
+            device = self.devices.get(event.device)
+            if device is None:
+                self._hold(event)
+            else:
+                _apply_device(device, event, now)
+
+    def _apply_host(
+        self, event: events.Finding | events.Hello | events.Host | events.HostSample
+    ) -> None:
+        if isinstance(event, events.Hello):
+            if self.hello is None or event.role == "poller":
+                self.hello = event
+        elif isinstance(event, events.Host):
+            self.host = event
+        elif isinstance(event, events.HostSample):
+            self.host_sample = event
+            self.host_busy.append(event.cpu_busy_ratio)
+
+    def _apply_worker(self, event: events.Worker) -> None:
+        self.workers[event.worker] = event
+        for device in self.devices.values():
+            if event.worker == f"prober {device.key}":
+                device.prober.worker = event
+                if event.condition != "running":
+                    device.prober.measuring = None
+
+    def _identify(self, event: events.Device, now: float) -> None:
+        device = self.devices.get(event.device)
+        if device is None:
+            self.devices[event.device] = device = DeviceState(event)
+            for waiting in self._waiting.pop(event.device, []):
+                _apply_device(device, waiting, now)
+        else:
+            device.identity = event
+
+    def _hold(self, event: events.AnyEvent) -> None:
+        """Keep a few events that came before their device's identity."""
+        key = getattr(event, "device", None)
+        if key is not None and len(self._waiting) < 64:
+            queue = self._waiting.setdefault(key, [])
+            if len(queue) < 32:
+                queue.append(event)
+
+
+def _apply_device(device: DeviceState, event: events.AnyEvent, now: float) -> None:
+    match event:
+        case events.DeviceSample():
+            _apply_sample(device, event, now)
+        case events.Ceilings():
+            device.ceilings = event
+        case events.DeviceStatus():
+            device.status, device.status_seen = event, now
+        case events.Processes():
+            device.processes = event
+        case events.RateMeasured():
+            _apply_rate(device, event)
+        case events.ProbeUnsupported():
+            if event.precision in device.rates:
+                device.rates[event.precision].unsupported = event.reason
+        case events.ProberReady():
+            device.prober.ready = event
+        case events.ProbeStarted():
+            device.prober.measuring = event.precision
+            device.prober.idle_reason = None
+        case events.ProberIdle():
+            device.prober.measuring = None
+            device.prober.idle_reason = event.reason
+        case _:
+            pass
+
+
+def _apply_sample(device: DeviceState, sample: events.DeviceSample, now: float) -> None:
+    device.sample, device.sample_seen = sample, now
+    device.recent.append(sample)
+    device.busy.append(sample.busy_ratio)
+    device.memory_busy.append(sample.memory_busy_ratio)
+    device.power_watts.append(sample.power_watts)
+    device.clock_mhz.append(sample.sm_clock_mhz)
+    device.times.append(sample.monotonic)
+
+
+def _apply_rate(device: DeviceState, result: events.RateMeasured) -> None:
+    device.prober.measuring = None
+    precision = device.rates.get(result.precision)
+    if precision is None:
+        return
+    precision.latest = result
+    precision.unsupported = None
+    if result.shape is not None and result.rate_ops_per_second is not None:
+        precision.by_shape[result.shape] = result
+    ratio = device.ratio(result.precision)
+    if ratio is not None and result.valid:
+        precision.history.append(ratio)
