@@ -189,12 +189,17 @@ class DeviceStatus(Event, frozen=True, kw_only=True, tag="status"):
 
 
 class ProcessEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One process that uses a device. `local` False: the PID is the host's, not ours to touch."""
+    """One process that uses a device.
+
+    `local` False: the PID is that of another PID namespace, not ours to touch. `own` True: a
+    process of topsmon. `cpu_cores` is CPU time per wall time (1.0 = one core fully used).
+    """
 
     pid: int
     name: str | None = None
     user: str | None = None
     memory_bytes: int | None = None
+    cpu_cores: float | None = None
     command: str | None = None
     local: bool = True
     own: bool = False

@@ -1,0 +1,68 @@
+/* The scenario as the simulated driver sees it: values, faults, clock and call log.
+ *
+ * The table is a text file written by table.py, one record a line, words separated by spaces:
+ *
+ *   topsmon-simulated 1
+ *   device INDEX PARENT            INDEX -1 is the system; PARENT -1 unless a MIG instance
+ *   text FIELD HEX                 of the device above; the bytes in hexadecimal
+ *   number FIELD TOKEN...          postfix expression of scenario time, see table.c
+ *   process KIND PID BYTES GI CI FROM UNTIL     KIND: compute, graphics, mps
+ *   fault CALL DEVICE ACTION ARGUMENT FROM UNTIL AFTER COUNT    CALL: glob; DEVICE -2: any
+ */
+#ifndef TOPSMON_TABLE_H
+#define TOPSMON_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#define SYSTEM (-1)
+#define ANY_DEVICE (-2)
+#define MAX_DEVICES 64
+
+/* Return codes of NVML, as its header numbers them. NULL_HANDLE is ours: see begin(). */
+enum {
+    SUCCESS = 0,
+    UNINITIALIZED = 1,
+    INVALID_ARGUMENT = 2,
+    NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
+    INSUFFICIENT_SIZE = 7,
+    TIMEOUT = 10,
+    ARGUMENT_VERSION_MISMATCH = 25,
+    UNKNOWN = 999,
+    NULL_HANDLE = -1,
+};
+
+struct process {
+    unsigned pid;
+    double bytes; /* negative: the driver cannot tell */
+    unsigned gpu_instance;
+    unsigned compute_instance;
+};
+
+/* Start of every call: re-reads a changed table, logs, then applies the faults that match.
+ * Returns the code that the call must return at once, SUCCESS to go on, or NULL_HANDLE when a
+ * handle call must succeed with a NULL handle. A hang never returns and a crash ends the process. */
+int begin(const char *call, int device);
+
+/* Values at the present scenario time. False: the scenario has none, so it is not supported. */
+bool number(int device, const char *field, double *value);
+bool number_at(int device, const char *field, double time, double *value);
+bool text(int device, const char *field, char *out, size_t size);
+
+/* Devices of a parent: -1 counts the physical ones. */
+int count_devices(int parent);
+/* The index of the device whose text field equals `value`, or SYSTEM. */
+int find_device(const char *field, const char *value);
+/* The parent of a MIG instance, -1 for a physical device. */
+int parent_of(int device);
+/* The index of the nth MIG instance of `parent`, or SYSTEM. */
+int nth_child(int parent, int nth);
+
+/* Copies up to `capacity` processes that exist now and returns how many exist. */
+int list_processes(int device, const char *kind, struct process *out, int capacity);
+
+/* Seconds of scenario time. */
+double scenario_time(void);
+
+#endif
