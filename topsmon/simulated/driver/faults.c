@@ -10,14 +10,14 @@
 #include <time.h>
 #include <unistd.h>
 
-static void log_call(const char *call, int device, double now)
+static void log_call(const char *call, int device)
 {
     const char *path = getenv("TOPSMON_SIMULATED_LOG");
     int file = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600) : -1;
     if (file < 0)
         return;
     char line[160];
-    int length = snprintf(line, sizeof line, "%.6f %s %d\n", now, call, device);
+    int length = snprintf(line, sizeof line, "%.6f %s %d\n", scenario_time(), call, device);
     ssize_t written = write(file, line, (size_t)length);
     (void)written; /* a full disk must not change what the driver answers */
     close(file);
@@ -40,15 +40,13 @@ static bool strikes(struct fault *fault, const char *call, int device, double no
     return number >= fault->after && (fault->count < 0 || number < fault->after + fault->count);
 }
 
-int begin(const char *call, int device)
+int strike(const char *call, int device)
 {
     int code = SUCCESS;
     double latency = 0;
     bool hang = false, crash = false;
     double now = scenario_time();
     pthread_mutex_lock(&store_lock);
-    refresh_store();
-    log_call(call, device, now);
     for (int i = 0; i < store_fault_count; i++) {
         struct fault *fault = &store_faults[i];
         if (!strikes(fault, call, device, now))
@@ -69,4 +67,13 @@ int begin(const char *call, int device)
     while (hang)
         sleep_seconds(3600);
     return code;
+}
+
+int begin(const char *call, int device)
+{
+    pthread_mutex_lock(&store_lock);
+    refresh_store();
+    pthread_mutex_unlock(&store_lock);
+    log_call(call, device);
+    return strike(call, device);
 }

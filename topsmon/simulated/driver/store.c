@@ -98,7 +98,7 @@ static void read_process(struct device *device, char **rest)
     struct process_entry *entry = &device->process[device->processes++];
     copy_name(entry->kind, strtok_r(NULL, " ", rest));
     entry->process.pid = (unsigned)word_number(rest);
-    entry->process.bytes = word_number(rest);
+    entry->process.mib = word_number(rest);
     entry->process.gpu_instance = (unsigned)word_number(rest);
     entry->process.compute_instance = (unsigned)word_number(rest);
     entry->from = word_number(rest);
@@ -174,3 +174,8 @@ void refresh_store(void)
     fclose(file);
 }
 
+struct device *stored_device(int index)
+{
+    bool valid = index >= SYSTEM && index < MAX_DEVICES && store_devices[index + 1].present;
+    return valid ? &store_devices[index + 1] : NULL;
+}

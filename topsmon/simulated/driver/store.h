@@ -42,7 +42,6 @@ struct process_entry {
 
 enum action { RETURN, LATENCY, HANG, CRASH, NULL_RESULT, ACTIONS };
 
-
 struct fault {
     char call[MAX_NAME];
     int device;

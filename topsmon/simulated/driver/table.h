@@ -6,7 +6,7 @@
  *   device INDEX PARENT            INDEX -1 is the system; PARENT -1 unless a MIG instance
  *   text FIELD HEX                 of the device above; the bytes in hexadecimal
  *   number FIELD TOKEN...          postfix expression of scenario time, see table.c
- *   process KIND PID BYTES GI CI FROM UNTIL     KIND: compute, graphics, mps
+ *   process KIND PID MIB GI CI FROM UNTIL     KIND: compute, graphics, mps
  *   fault CALL DEVICE ACTION ARGUMENT FROM UNTIL AFTER COUNT    CALL: glob; DEVICE -2: any
  */
 #ifndef TOPSMON_TABLE_H
@@ -35,19 +35,21 @@ enum {
 
 struct process {
     unsigned pid;
-    double bytes; /* negative: the driver cannot tell */
+    double mib; /* negative: the driver cannot tell */
     unsigned gpu_instance;
     unsigned compute_instance;
 };
 
-/* Start of every call: re-reads a changed table, logs, then applies the faults that match.
- * Returns the code that the call must return at once, SUCCESS to go on, or NULL_HANDLE when a
- * handle call must succeed with a NULL handle. A hang never returns and a crash ends the process. */
+/* Start of every call: reads the table again if it has changed, logs, then strike(). */
 int begin(const char *call, int device);
+/* Applies the faults that match. Returns the code that the call must return at once, SUCCESS to go
+ * on, or NULL_HANDLE when a handle call must succeed with a NULL handle. A hang never returns and a
+ * crash ends the process. */
+int strike(const char *call, int device);
 
-/* Values at the present scenario time. False: the scenario has none, so it is not supported. */
+/* Values at the present scenario time, of the table as the last begin() saw it.
+ * False: the scenario has none, so the device does not support it. */
 bool number(int device, const char *field, double *value);
-bool number_at(int device, const char *field, double time, double *value);
 bool text(int device, const char *field, char *out, size_t size);
 
 /* Devices of a parent: -1 counts the physical ones. */

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define MAX_STACK 16
+#define MAX_STACK MAX_TOKENS
 #define NOISE_PERIOD 0.5 /* s for which a noisy value stays */
 
 static double monotonic(void)
@@ -94,17 +94,11 @@ static double evaluate(const struct number_field *field, double time)
     return top ? stack[top - 1] : 0;
 }
 
-static struct device *stored_device(int index)
-{
-    bool valid = index >= SYSTEM && index < MAX_DEVICES && store_devices[index + 1].present;
-    return valid ? &store_devices[index + 1] : NULL;
-}
-
-bool number_at(int index, const char *field, double time, double *value)
+bool number(int index, const char *field, double *value)
 {
     bool found = false;
+    double time = scenario_time();
     pthread_mutex_lock(&store_lock);
-    refresh_store();
     const struct device *device = stored_device(index);
     for (int i = 0; device && i < device->numbers && !found; i++)
         if (!strcmp(device->number[i].name, field)) {
@@ -113,11 +107,6 @@ bool number_at(int index, const char *field, double time, double *value)
         }
     pthread_mutex_unlock(&store_lock);
     return found;
-}
-
-bool number(int index, const char *field, double *value)
-{
-    return number_at(index, field, scenario_time(), value);
 }
 
 static const char *text_value(const struct device *device, const char *field)
