@@ -1,0 +1,1 @@
+"""What topsmon says outside the live screen: text and JSON."""
