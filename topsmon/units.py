@@ -5,6 +5,7 @@ The whole program formats numbers here and nowhere else. `None` becomes "N/A", n
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from typing import NamedTuple
 
@@ -117,6 +118,25 @@ def bandwidth(bytes_per_second: float | None) -> str:
     if bytes_per_second is None:
         return NOT_AVAILABLE
     return f"{significant(bytes_per_second / 1e9)} GB/s"
+
+
+def si(value: float | None, unit: str = "", digits: int = 4) -> str:
+    """Return a value with an SI prefix, n to P: 8178368512 -> "8.178 G", 0.0012 s -> "1.200 ms".
+
+    Whole numbers below 1000 are written as they are.
+    """
+    if value is None:
+        return NOT_AVAILABLE
+    if value == 0 or (abs(value) < 1000 and value == int(value)):
+        return f"{value:.0f} {unit}".rstrip()
+    rounded = float(f"{value:.{digits - 1}e}")
+    exponent = min(max(math.floor(math.log10(abs(rounded)) / 3), -3), 5)
+    scaled = rounded / 1000.0**exponent
+    decimals = max(digits - 1 - math.floor(math.log10(abs(scaled))), 0)
+    return f"{scaled:.{decimals}f} {SI_PREFIXES[exponent + 3]}{unit}".rstrip()
+
+
+SI_PREFIXES = ("n", "u", "m", "", "k", "M", "G", "T", "P")
 
 
 def watts(value: float | None) -> str:
