@@ -1,0 +1,91 @@
+"""Findings: rules over the state, one small function each, and the word of a device.
+
+Add a rule: write a function `(state, now) -> Iterator[Finding]` and put it into `RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from topsmon import events
+from topsmon.diagnosis import (
+    availability,
+    ceiling,
+    cpu,
+    driver,
+    link,
+    memory,
+    power,
+    sharing,
+    slow,
+    throttle,
+    wrong,
+)
+from topsmon.state import DeviceState, State
+
+Rule = Callable[[State, float], Iterable[events.Finding]]
+
+RULES: tuple[Rule, ...] = (
+    driver.driver_problem,
+    driver.worker_trouble,
+    availability.lost,
+    availability.not_answering,
+    availability.stale,
+    availability.in_error,
+    wrong.wrong_result,
+    slow.slow,
+    throttle.throttled,
+    power.power_limit_low,
+    link.reduced_link,
+    memory.memory_full,
+    cpu.threads_misfit,
+    cpu.cpu_time_missing,
+    sharing.shared,
+    sharing.busy_not_working,
+    sharing.starved,
+    ceiling.above_rated,
+    ceiling.no_ceiling,
+    throttle.unknown_reason,
+)
+"""All rules. Of two findings with one code about one device the earlier rule's counts."""
+
+SEVERITIES: tuple[events.Severity, ...] = ("fail", "warn", "info")
+WORDS = ("LOST", "FAIL", "STALE", "N/A", "HOT", "SLOW", "FULL", "SHARED", "note")
+"""Worst first among equally severe findings."""
+
+
+def diagnose(state: State, now: float) -> tuple[events.Finding, ...]:
+    """Return all findings, worst first. `now` is this process's monotonic clock, in seconds.
+
+    Nothing off: nothing returned.
+    """
+    found: dict[tuple[str | None, str, str], events.Finding] = {}
+    for rule in RULES:
+        for finding in rule(state, now):
+            about = finding.title if finding.device is None else ""
+            found.setdefault((finding.device, finding.code, about), finding)
+    order = {device.key: place for place, device in enumerate(state.ordered())}
+    return tuple(
+        sorted(
+            found.values(),
+            key=lambda finding: (
+                SEVERITIES.index(finding.severity),
+                WORDS.index(finding.word) if finding.word in WORDS else len(WORDS),
+                order.get(finding.device or "", -1),
+            ),
+        )
+    )
+
+
+def device_word(device: DeviceState, findings: Iterable[events.Finding]) -> str:
+    """The state word of a device's row: that of its worst finding, "ok" where nothing is off.
+
+    `findings` are those of `diagnose`; a note changes no word. N/A: nothing was read yet, or the
+    device sleeps and must not be woken.
+    """
+    for finding in findings:
+        if finding.device == device.key and finding.word != "note":
+            return finding.word
+    if device.sample is None or device.condition == "asleep":
+        return "N/A"
+    return "ok"

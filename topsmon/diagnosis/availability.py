@@ -1,0 +1,100 @@
+"""Rules about devices that do not answer: lost, hung, stale, in error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topsmon import events
+from topsmon.diagnosis.observe import is_stale, overdue
+from topsmon.diagnosis.words import board, finding, time_of_day
+from topsmon.state import DeviceState, State
+from topsmon.units import duration, plain
+
+KERNEL_LOG = "sudo dmesg | grep -iE 'nvrm|xid'"
+
+
+def lost(state: State, _now: float) -> Iterator[events.Finding]:
+    """A GPU fell off the bus (NVML GpuIsLost). The others go on."""
+    for device in state.ordered():
+        status = device.status
+        if status is None or status.condition != "lost":
+            continue
+        since = time_of_day(status.time - (status.monotonic - status.since))
+        yield finding(
+            status,
+            device,
+            code="device-lost",
+            severity="fail",
+            word="LOST",
+            title=f"lost since {since}: {board(device)}",
+            cause=plain(status.detail, 120) or "the GPU fell off the bus (NVML GpuIsLost)",
+            evidence=_identity(device),
+            remedy="Look for an Xid in the kernel log; reseat or power-cycle; reboot if it stays.",
+            command=KERNEL_LOG,
+            basis="NVIDIA nvml.h, NVML_ERROR_GPU_IS_LOST",
+        )
+
+
+def not_answering(state: State, now: float) -> Iterator[events.Finding]:
+    """A driver call that does not return. The screen and the other devices are not affected."""
+    for device in state.ordered():
+        status = device.status
+        if status is None or status.condition != "stalled":
+            continue
+        before = status.monotonic - status.since
+        waited = before + (now - device.status_seen if device.status_seen is not None else 0.0)
+        call = plain(status.detail, 80)
+        yield finding(
+            status,
+            device,
+            code="driver-not-answering",
+            severity="fail",
+            word="STALE",
+            title=f"driver not answering for {duration(waited)}" + (f" ({call})" if call else ""),
+            cause="a driver call does not return; a failing GPU often stalls first",
+            evidence=_identity(device),
+            remedy="Look for an Xid in the kernel log; if it stays, reset the GPU or reboot.",
+            command=KERNEL_LOG,
+        )
+
+
+def stale(state: State, now: float) -> Iterator[events.Finding]:
+    """Samples that are late though the poller runs and was not asked to pause."""
+    for device in state.ordered():
+        if device.condition != "ok" or device.sample is None:
+            continue
+        if not is_stale(state, device, now):
+            continue
+        yield finding(
+            device.sample,
+            device,
+            code="samples-stale",
+            severity="warn",
+            word="STALE",
+            title=f"no new sample for {duration(overdue(state, device, now))}",
+            cause="the driver or the poller is slow; all values of this row are old",
+        )
+
+
+def in_error(state: State, _now: float) -> Iterator[events.Finding]:
+    """A device that is listed but cannot be read."""
+    for device in state.ordered():
+        status = device.status
+        if status is None or status.condition != "error":
+            continue
+        yield finding(
+            status,
+            device,
+            code="device-unreadable",
+            severity="warn",
+            word="N/A",
+            title=f"cannot be read: {plain(status.detail, 80) or 'the driver gives no reason'}",
+            evidence=_identity(device),
+            remedy="See the kernel log; check the permissions on /dev/nvidia*.",
+            command=KERNEL_LOG,
+        )
+
+
+def _identity(device: DeviceState) -> tuple[str, ...]:
+    parts = (device.identity.uuid, device.identity.pci_bus_id)
+    return tuple(plain(part, 80) for part in parts if part)

@@ -1,0 +1,88 @@
+"""Rules about measuring on a CPU: time that was not received, threads that do not fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topsmon import events
+from topsmon.diagnosis.observe import other_processes
+from topsmon.diagnosis.words import finding, label, process
+from topsmon.state import DeviceState, State
+from topsmon.units import percent, plain
+
+LEAST_SHARE = 0.9
+
+
+def cpu_time_missing(state: State, _now: float) -> Iterator[events.Finding]:
+    """Rates measured with less CPU time than the threads asked for say nothing about the CPU."""
+    for device in state.ordered():
+        results = [
+            rate.best
+            for rate in device.rates.values()
+            if rate.best is not None and not rate.is_remembered and _short_of_time(rate.best)
+        ]
+        if not results:
+            continue
+        least = min(results, key=lambda result: result.cpu_share or 0.0)
+        yield finding(
+            least,
+            device,
+            code="cpu-time-missing",
+            severity="info",
+            word="note",
+            title=f"rates not valid: only {percent(least.cpu_share, 0)} of the CPU time received",
+            cause=_who(state, device) or plain(least.invalid_reason, 160),
+            evidence=tuple(
+                f"{label(result.precision)}: {percent(result.cpu_share, 0)}" for result in results
+            ),
+            remedy="Measure again when the machine is quiet, or where more CPU time is allowed.",
+            basis=f"CPU time / (wall time x threads) under {LEAST_SHARE}",
+        )
+
+
+def _short_of_time(result: events.RateMeasured) -> bool:
+    return (
+        not result.valid
+        and result.correct is not False
+        and result.cpu_share is not None
+        and result.cpu_share < LEAST_SHARE
+    )
+
+
+def _who(state: State, device: DeviceState) -> str:
+    """Who uses the CPU, "" where that is not known."""
+    others = [entry for entry in other_processes(device) if entry.cpu_cores]
+    if others:
+        first = max(others, key=lambda entry: entry.cpu_cores or 0.0)
+        return f"{process(first)} uses {first.cpu_cores:.1f} cores"
+    load = state.host_sample.load_1_minute if state.host_sample is not None else None
+    return f"others use the CPU (load {load:.1f})" if load is not None and load >= 1 else ""
+
+
+def threads_misfit(state: State, _now: float) -> Iterator[events.Finding]:
+    """Torch would take more threads than there are cores, or far fewer."""
+    for device in state.ordered():
+        ready = device.prober.ready
+        if ready is None or ready.default_threads is None or ready.threads is None:
+            continue
+        default, fitting = ready.default_threads, ready.threads
+        if default == fitting:
+            continue
+        many = default > fitting
+        yield finding(
+            ready,
+            device,
+            code="threads-too-many" if many else "threads-too-few",
+            severity="warn",
+            word="SLOW",
+            title=f"torch takes {default} threads by default, {fitting} fit the usable cores",
+            cause=(
+                "threads wait for each other on the same cores"
+                if many
+                else "the other usable cores stay idle"
+            ),
+            evidence=tuple(plain(note, 240) for note in ready.notes if "thread" in note),
+            remedy=f"Set OMP_NUM_THREADS={fitting} for your programs; topsmon measures with "
+            f"{fitting}.",
+            command=f"export OMP_NUM_THREADS={fitting}",
+        )

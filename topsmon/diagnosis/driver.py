@@ -1,0 +1,112 @@
+"""Rules about what topsmon itself stands on: the driver library and its own child processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topsmon import events
+from topsmon.diagnosis.words import finding, joined
+from topsmon.state import State
+from topsmon.units import plain
+
+POLLER = "poller"
+PROBER_PREFIX = "prober "
+
+_UNREADABLE = {"permission": "N/A", "binding": "N/A", "no-gpu": "N/A"}
+"""Problems that say nothing bad about the machine: its devices just cannot be read from here."""
+_STALLED = "stalled"
+_NO_LIBRARY = "no-library"
+
+
+def driver_problem(state: State, _now: float) -> Iterator[events.Finding]:
+    """A source that cannot work. A machine without a GPU has no driver library: only a note."""
+    for problem in state.problems.values():
+        severity: events.Severity = "fail"
+        word = "FAIL"
+        if problem.code == _NO_LIBRARY and not any(state.gpus()):
+            severity, word = "info", "note"
+        elif problem.code in _UNREADABLE:
+            severity, word = "warn", _UNREADABLE[problem.code]
+        elif problem.code == _STALLED:
+            word = "STALE"
+        yield finding(
+            problem,
+            None,
+            code=f"{problem.subject}-{problem.code}",
+            severity=severity,
+            word=word,
+            title=plain(problem.message, 200).rstrip("."),
+            cause="" if severity != "info" else "only the CPU is shown",
+            remedy=plain(problem.remedy, 400),
+            basis="NVIDIA nvml.h, nvmlReturn_t",
+        )
+
+
+def worker_trouble(state: State, _now: float) -> Iterator[events.Finding]:
+    """A child process that crashed: restarted, or given up."""
+    never_started: dict[str, list[events.Worker]] = {}
+    for worker in state.workers.values():
+        if worker.condition == "failed" and worker.restarts == 0 and worker.worker != POLLER:
+            never_started.setdefault(worker.detail, []).append(worker)
+        elif worker.condition == "failed":
+            yield _given_up(state, worker)
+        elif worker.restarts > 0:
+            yield _restarted(state, worker)
+    for detail, workers in never_started.items():
+        names = [_name(state, worker) for worker in workers]
+        yield finding(
+            workers[0],
+            None,
+            code="benchmarks-off",
+            severity="info",
+            word="note",
+            title=f"no benchmarks: {plain(detail, 120) or 'the worker could not be started'}",
+            cause="monitoring goes on without them",
+            evidence=(joined(names),),
+            remedy="Name a Python that has torch: topsmon --python PATH",
+        )
+
+
+def _given_up(state: State, worker: events.Worker) -> events.Finding:
+    poller = worker.worker == POLLER
+    crashes = worker.restarts + 1
+    return finding(
+        worker,
+        None,
+        code="poller-failed" if poller else "prober-failed",
+        severity="fail" if poller else "warn",
+        word="FAIL" if poller else "N/A",
+        title=f"{_name(state, worker)} crashed {crashes} {_times(crashes)} and was given up",
+        cause=plain(worker.detail, 200),
+        remedy=(
+            "See the kernel log (dmesg | grep -iE 'nvrm|xid'), then start topsmon again."
+            if poller
+            else "See its last words above; press b to try again, or give --python PATH."
+        ),
+    )
+
+
+def _restarted(state: State, worker: events.Worker) -> events.Finding:
+    down = worker.condition == "restarted"
+    return finding(
+        worker,
+        None,
+        code="worker-restarted",
+        severity="warn" if down else "info",
+        word="note",
+        title=f"worker restarted: {_name(state, worker)}, {worker.restarts} "
+        f"{_times(worker.restarts)}",
+        cause=plain(worker.detail, 200),
+    )
+
+
+def _times(count: int) -> str:
+    return "time" if count == 1 else "times"
+
+
+def _name(state: State, worker: events.Worker) -> str:
+    if worker.worker == POLLER:
+        return "device poller"
+    key = worker.worker.removeprefix(PROBER_PREFIX)
+    device = state.devices.get(key)
+    return f"benchmarks of {device.label if device is not None else plain(key, 50)}"
