@@ -35,10 +35,20 @@ def every_event() -> list[events.Event]:
         events.RateMeasured(
             **HEADER, device="GPU-1", precision="fp32", rate_ops_per_second=2.0, shape=(1, 2, 3)
         ),
+        events.ProbeResult(
+            **HEADER,
+            device="GPU-1",
+            probe="memory",
+            values={"copy_bytes_per_second": 1.0},
+            series={"bytes_per_second_over_bytes": ((1.0, 2.0),)},
+        ),
         events.ProbeUnsupported(**HEADER, device="GPU-1", precision="fp4", reason="r"),
         events.ProberIdle(**HEADER, device="GPU-1", reason="r"),
         events.Worker(**HEADER, worker="poller", condition="running"),
         events.Finding(**HEADER, code="c", severity="warn", word="SLOW", title="t"),
+        events.CheckResult(
+            **HEADER, device="GPU-1", label="GPU 0", check="bf16", state="PASS", title="t"
+        ),
     ]
 
 

@@ -161,3 +161,67 @@ def test_a_probe_is_shown_only_while_its_worker_runs() -> None:
     state.apply(ended, 2.0)
     assert prober.measuring is None
     assert prober.worker == ended
+
+
+def cpu_with_nominal_clock() -> State:
+    # 2 cores x 64 FLOP/clock at a nominal 2600 MHz: 332.8 GFLOPS.
+    state = State()
+    state.apply(events.Device(**HEADER, device="cpu", kind="cpu", index=0, name="c"), 1.0)
+    state.apply(
+        events.Ceilings(
+            **HEADER,
+            device="cpu",
+            clock_source="2600 MHz, nominal",
+            rates=(
+                events.Ceiling(
+                    precision="fp32",
+                    ops_per_second=332.8e9,
+                    ops_per_clock=128,
+                    rated_clock_mhz=2600,
+                    origin="computed",
+                    source="s",
+                ),
+            ),
+        ),
+        1.0,
+    )
+    return state
+
+
+def test_a_cpu_clock_measured_above_the_nominal_one_becomes_the_rated_clock() -> None:
+    state = cpu_with_nominal_clock()
+    fast = rate(400e9, device="cpu", precision="fp32", held_clock_mhz=4000.0)
+    state.apply(fast, 2.0)
+    device = state.devices["cpu"]
+    # 128 x 4000 MHz = 512 GFLOPS: 400 of 512 is 78.1 %, not 120 % of the nominal ceiling.
+    assert device.ratio("fp32") == pytest.approx(0.78125)
+    assert device.ceilings is not None
+    assert "4000 MHz, the highest clock measured here" in device.ceilings.clock_source
+    state.apply(rate(300e9, device="cpu", precision="fp32", held_clock_mhz=3000.0), 3.0)
+    assert device.ceiling("fp32").ops_per_second == pytest.approx(512e9)  # type: ignore[union-attr]
+
+
+def test_the_measured_clock_outlives_a_new_poller() -> None:
+    state = cpu_with_nominal_clock()
+    state.apply(rate(400e9, device="cpu", precision="fp32", held_clock_mhz=4000.0), 2.0)
+    nominal = cpu_with_nominal_clock().devices["cpu"].ceilings
+    assert nominal is not None
+    state.apply(nominal, 3.0)
+    assert state.devices["cpu"].ratio("fp32") == pytest.approx(0.78125)
+
+
+def test_a_clock_within_the_told_one_changes_nothing() -> None:
+    state = cpu_with_nominal_clock()
+    state.apply(rate(300e9, device="cpu", precision="fp32", held_clock_mhz=2610.0), 2.0)
+    assert state.devices["cpu"].ceilings.clock_source == "2600 MHz, nominal"  # type: ignore[union-attr]
+
+
+def test_a_slowdown_is_not_hidden_by_an_old_result_of_another_shape() -> None:
+    big, small = (8192, 8192, 8192), (4096, 4096, 4096)
+    state = folded(rate(760e12, shape=big), rate(700e12, shape=small))
+    precision = state.devices["GPU-0"].rates["bf16"]
+    state.apply(rate(690e12, shape=small), 11.0)
+    assert precision.best is not None
+    assert precision.best.rate_ops_per_second == 760e12
+    state.apply(rate(400e12, shape=small), 12.0)
+    assert precision.best.rate_ops_per_second == 400e12

@@ -11,7 +11,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ OK, WARN, FAIL, UNKNOWN, USAGE, INTERRUPTED = 0, 1, 2, 3, 64, 130
 SNAPSHOT_SECONDS = 2.0
 """A snapshot waits this long at the most for a driver that does not answer."""
 
+INSIDE_SIMULATION = "TOPSMON_INSIDE_SIMULATION"
 DEVICES_HELP = "Only these devices: indexes, UUIDs or their beginnings, cpu (comma-separated)."
 
 
@@ -44,6 +45,7 @@ class Common:
     ascii_only: bool
     color: bool
     debug: bool
+    arguments: tuple[str, ...]
 
 
 def _split_devices(
@@ -164,6 +166,7 @@ def cli(  # noqa: PLR0913  one parameter an option is how click hands them over
         ascii_only=ascii_only,
         color=color and not os.environ.get("NO_COLOR"),
         debug=debug,
+        arguments=context.obj or (),
     )
     context.obj = common
     if simulate == "list":
@@ -201,7 +204,7 @@ def _list_scenarios() -> None:
         click.echo(f"{name:<{width}}  {scenario.description}")
 
 
-def _prepare_simulation(name: str | None) -> Mapping[str, str]:
+def _prepare_simulation(name: str | None) -> dict[str, str]:
     """Build the simulated driver; return the environment that makes a child use it."""
     if name is None:
         return {}
@@ -209,7 +212,7 @@ def _prepare_simulation(name: str | None) -> Mapping[str, str]:
 
     from topsmon.simulated import SCENARIOS, SimulationError, prepare
 
-    if name not in SCENARIOS:
+    if name not in SCENARIOS and not name.endswith(".json"):
         raise click.UsageError(f"--simulate {name}: no such scenario; see topsmon --simulate list")
     try:
         return prepare(name, platformdirs.user_cache_path("topsmon") / "simulated")
@@ -217,21 +220,21 @@ def _prepare_simulation(name: str | None) -> Mapping[str, str]:
         raise Failure(str(error)) from error
 
 
-def _simulate_in_process(name: str | None) -> None:
-    """Let this very process read the simulated driver."""
-    environment = _prepare_simulation(name)
-    if environment:
-        import ctypes
+def _enter_simulation(common: Common) -> None:
+    """Become a process that reads the simulated driver.
 
-        os.environ.update(environment)
-        library = Path(environment["LD_LIBRARY_PATH"].split(os.pathsep)[0]) / "libnvidia-ml.so.1"
-        if library.exists():
-            # The loader reads LD_LIBRARY_PATH at start only; loaded first, the soname matches.
-            ctypes.CDLL(str(library))
+    The loader reads LD_LIBRARY_PATH at start only, so the program is started anew, in place.
+    """
+    if common.simulate is None or os.environ.get(INSIDE_SIMULATION) == common.simulate:
+        return
+    environment = {**os.environ, **_prepare_simulation(common.simulate), "PYTHONSAFEPATH": "1"}
+    environment[INSIDE_SIMULATION] = common.simulate
+    command = [sys.executable, "-m", "topsmon", *common.arguments]
+    os.execve(sys.executable, command, environment)
 
 
 def _snapshot(common: Common, *, as_json: bool) -> int:
-    _simulate_in_process(common.simulate)
+    _enter_simulation(common)
     from topsmon import diagnosis, results
     from topsmon.devices import poller
     from topsmon.report import once
@@ -289,6 +292,7 @@ def _screen(
         ascii_only=common.ascii_only or not _utf8(sys.__stderr__),
         color=common.color,
         mouse=mouse,
+        debug=common.debug,
     )
     return run(session, options)
 
@@ -335,7 +339,7 @@ def _width() -> int:
 
 
 def _device_ceilings(common: Common) -> list[tuple[Any, Any]]:
-    _simulate_in_process(common.simulate)
+    _enter_simulation(common)
     from topsmon.devices import poller
     from topsmon.state import State
 
@@ -369,7 +373,7 @@ def stream(
     until_stdin_closes: bool,
 ) -> None:
     """Write the event stream as JSON lines until interrupted."""
-    _simulate_in_process(common.simulate)
+    _enter_simulation(common)
     from topsmon.devices import poller
 
     try:
@@ -389,7 +393,12 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; errors are one line on stderr."""
     debug = "--debug" in arguments
     try:
-        outcome = cli.main(args=list(arguments), prog_name="topsmon", standalone_mode=False)
+        outcome = cli.main(
+            args=list(arguments),
+            prog_name="topsmon",
+            standalone_mode=False,
+            obj=tuple(arguments),
+        )
         sys.stdout.flush()
     except click.UsageError as error:
         _complain(error.format_message())

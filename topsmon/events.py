@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 Kind = Literal["gpu", "cpu"]
 Severity = Literal["info", "warn", "fail"]
 DeviceCondition = Literal["ok", "lost", "stalled", "asleep", "error"]
+CheckState = Literal["PASS", "WARN", "FAIL", "NO-VERDICT", "INVALID", "EMULATED", "UNSUPPORTED"]
 WorkerCondition = Literal["starting", "running", "paused", "restarted", "failed", "stopped"]
 
 
@@ -108,7 +109,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     `ops_per_second` is the rated ceiling. `ops_per_clock` is that of the whole device, so that the
     ceiling at a held clock is `ops_per_clock * clock_mhz * 1e6`. `rated_clock_mhz` is the clock the
     rated figure belongs to. `origin` is "published", "computed" or "range"; a range has its lower
-    end in `ops_per_second_low`.
+    end in `ops_per_second_low`. `published_ops_per_second` is the figure as the vendor prints it.
     """
 
     precision: str
@@ -117,6 +118,7 @@ class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     ops_per_second_low: float | None = None
     sparse_ops_per_second: float | None = None
+    published_ops_per_second: float | None = None
     ops_per_clock: float | None = None
     rated_clock_mhz: float | None = None
     verified: bool | None = None
@@ -154,7 +156,8 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="sample"):
     `busy_ratio` is the share of time in which any kernel ran ("GPU-Util"), no share of SMs or
     FLOPs; for a CPU the share of busy time over usable logical CPUs. `memory_busy_ratio` is the
     share of time in which memory was read or written. `memory_used_bytes` excludes
-    `memory_reserved_bytes` where the driver tells them apart.
+    `memory_reserved_bytes` where the driver tells them apart. ECC errors are counts, "volatile"
+    since the driver was loaded, "aggregate" over the board's life.
     """
 
     device: str
@@ -176,6 +179,12 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="sample"):
     pcie_generation_max: int | None = None
     pcie_width: int | None = None
     pcie_width_max: int | None = None
+    ecc_enabled: bool | None = None
+    ecc_uncorrected_volatile: int | None = None
+    ecc_uncorrected_aggregate: int | None = None
+    ecc_corrected_volatile: int | None = None
+    row_remap_pending: bool | None = None
+    row_remap_failed: bool | None = None
     unavailable: dict[str, str] = {}
 
 
@@ -192,7 +201,8 @@ class ProcessEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One process that uses a device.
 
     `local` False: the PID is that of another PID namespace, not ours to touch. `own` True: a
-    process of topsmon. `cpu_cores` is CPU time per wall time (1.0 = one core fully used).
+    process of topsmon. `cpu_cores` is CPU time per wall time (1.0 = one core fully used). `state`
+    is the kernel's letter where it matters: "Z" ended but not reaped, "D" stuck in the kernel.
     """
 
     pid: int
@@ -203,6 +213,7 @@ class ProcessEntry(msgspec.Struct, frozen=True, kw_only=True):
     command: str | None = None
     local: bool = True
     own: bool = False
+    state: str | None = None
 
 
 class Processes(Event, frozen=True, kw_only=True, tag="processes"):
@@ -214,13 +225,17 @@ class Processes(Event, frozen=True, kw_only=True, tag="processes"):
 
 
 class ProberReady(Event, frozen=True, kw_only=True, tag="prober-ready"):
-    """What a prober's torch knows of its device."""
+    """What a prober's torch knows of its device.
+
+    `threads` is how many it measures with, `default_threads` how many torch would take by itself.
+    """
 
     device: str
     torch_version: str
     python: str
     name: str | None = None
     threads: int | None = None
+    default_threads: int | None = None
     usable_cpus: int | None = None
     sm_count: int | None = None
     clock_rate_mhz: float | None = None
@@ -261,6 +276,39 @@ class RateMeasured(Event, frozen=True, kw_only=True, tag="rate"):
     valid: bool = True
     invalid_reason: str = ""
     emulated: bool = False
+    held_clock_mhz: float | None = None
+    held_clock_source: str = ""
+    clock_event_mask: int | None = None
+    power_watts: float | None = None
+    cpu_share: float | None = None
+    threads: int | None = None
+    method: str = ""
+    torch_version: str = ""
+    note: str = ""
+
+
+class ProbeResult(Event, frozen=True, kw_only=True, tag="probe"):
+    """Result of one laboratory probe other than a plain GEMM rate.
+
+    `values` are named with their units ("copy_bytes_per_second", "launch_seconds",
+    "speedup_ratio"); `series` are curves of (x, y) points, named "y_unit_over_x_unit". A value that
+    could not be measured is None and `unavailable` says why. `correct`, `valid` and the conditions
+    mean the same as in `RateMeasured`.
+    """
+
+    device: str
+    probe: str
+    values: dict[str, float | None] = {}
+    series: dict[str, tuple[tuple[float, float], ...]] = {}
+    labels: dict[str, str] = {}
+    unavailable: dict[str, str] = {}
+    correct: bool | None = None
+    relative_error: float | None = None
+    error_limit: float | None = None
+    valid: bool = True
+    invalid_reason: str = ""
+    emulated: bool = False
+    seconds: float | None = None
     held_clock_mhz: float | None = None
     held_clock_source: str = ""
     clock_event_mask: int | None = None
@@ -315,6 +363,39 @@ class Finding(Event, frozen=True, kw_only=True, tag="finding"):
     basis: str = ""
 
 
+class CheckResult(Event, frozen=True, kw_only=True, tag="check"):
+    """Verdict of one check on one device; `device` None: about the machine.
+
+    `value` is in `unit` ("ops/s", "bytes/s", "s", "ratio", "celsius", "watts", "count"), as are the
+    limits: as good as expected from `pass_limit` on, `fail_limit` is where a failure begins, None
+    where there is none; a lower value is the better one where `lower_is_better`. `ratio` is value /
+    ceiling. `unknown` True: what should have been judged could not be measured, so that the whole
+    run cannot be called healthy. `experimental`: the limits are chosen, nobody published any; such
+    a check never fails.
+    """
+
+    device: str | None
+    label: str
+    check: str
+    state: CheckState
+    title: str
+    value: float | None = None
+    unit: str = ""
+    value_text: str = ""
+    threshold_text: str = ""
+    pass_limit: float | None = None
+    fail_limit: float | None = None
+    lower_is_better: bool = False
+    ratio: float | None = None
+    cause: str = ""
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+    command: str = ""
+    basis: str = ""
+    experimental: bool = False
+    unknown: bool = False
+
+
 AnyEvent = (
     Hello
     | Host
@@ -328,10 +409,12 @@ AnyEvent = (
     | ProberReady
     | ProbeStarted
     | RateMeasured
+    | ProbeResult
     | ProbeUnsupported
     | ProberIdle
     | Worker
     | Finding
+    | CheckResult
 )
 
 

@@ -11,6 +11,7 @@ import contextlib
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ import msgspec
 
 from topsmon import events, interpreter, results
 from topsmon.diagnosis import diagnose
+from topsmon.diagnosis.observe import other_processes
 from topsmon.state import DeviceState, State
 from topsmon.units import PRECISIONS, plain
 from topsmon.workers import EXIT_NO_TORCH, RestartPolicy, Worker
@@ -31,6 +33,7 @@ BUSY_GPU_RATIO = 0.10
 """A GPU busier than this before we start is in use, even if no process can be seen."""
 BUSY_CPU_SHARE = 0.5
 """The CPU counts as in use when others take more than this share of the usable cores."""
+CRASHES_TO_LEAVE_OUT = 2
 SAVE_SECONDS = 30.0
 POLLER = "poller"
 PROBES = Path(__file__).parent / "probes"
@@ -66,6 +69,7 @@ class Session:
         self._probers: dict[str, Worker] = {}
         self._asked: set[str] = set()
         self._held_back: dict[str, str] = {}
+        self._crashes: Counter[tuple[str, str]] = Counter()
         self._told: dict[str, tuple[int | None, float]] = {}
         self._interpreter: interpreter.Interpreter | None = None
         self._finding: asyncio.Task[None] | None = None
@@ -80,6 +84,7 @@ class Session:
     async def start(self) -> None:
         """Start the poller, and look for a Python with torch; probers follow by themselves."""
         self._load_remembered()
+        self._expect_samples()
         self._start_poller()
         if self.options.benchmarks and self.options.simulated is None:
             self._finding = asyncio.create_task(self._find_interpreter())
@@ -96,6 +101,11 @@ class Session:
         await asyncio.gather(*(worker.stop() for worker in workers))
         self._save()
 
+    def _expect_samples(self) -> None:
+        """Tell the rules from when on, and how often, samples are due."""
+        self.state.interval = self.interval
+        self.state.sampling_since = None if self.paused else time.monotonic()
+
     def child_pids(self) -> list[int]:
         """PIDs of the running children."""
         workers = [*self._probers.values(), *([self._poller] if self._poller else [])]
@@ -106,12 +116,14 @@ class Session:
     def set_interval(self, seconds: float) -> None:
         """Change the sampling interval of the poller."""
         self.interval = seconds
+        self._expect_samples()
         if self._poller is not None:
             self._poller.send(command="interval", seconds=seconds)
 
     def pause(self, paused: bool) -> None:
         """Stop or resume sampling and measuring."""
         self.paused = paused
+        self._expect_samples()
         if self._poller is not None:
             self._poller.send(command="pause" if paused else "resume")
         self._review_all()
@@ -132,8 +144,8 @@ class Session:
     def choose_precisions(self, keys: tuple[str, ...]) -> None:
         """Measure only these precisions from now on."""
         self.precisions = keys
-        for worker in self._probers.values():
-            worker.send(command="precisions", keys=list(keys))
+        for key, worker in self._probers.items():
+            worker.send(command="precisions", keys=self._wanted(key))
 
     def findings(self) -> tuple[events.Finding, ...]:
         """The diagnosis, worst first; computed at most twice a second and once per state."""
@@ -152,6 +164,8 @@ class Session:
         if isinstance(event, events.RateMeasured):
             event = self._mark_shared(event)
             self._save_due = True
+        elif isinstance(event, events.Worker):
+            self._count_crash(event)
         self.state.apply(event, now)
         match event:
             case events.Device():
@@ -160,7 +174,7 @@ class Session:
             case events.DeviceSample() | events.Processes() | events.DeviceStatus():
                 self._review(event.device)
             case events.Worker(worker=name, condition="failed"):
-                self._worker_failed(name)
+                self._worker_failed(name, event)
             case _:
                 pass
         if self._save_due and now - self._saved > SAVE_SECONDS:
@@ -173,6 +187,36 @@ class Session:
         if users is None or not result.valid:
             return result
         return msgspec.structs.replace(result, valid=False, invalid_reason=f"shared: {users}")
+
+    def _count_crash(self, event: events.Worker) -> None:
+        """Leave out a precision that ended its prober twice: it would do so for ever."""
+        key = event.worker.removeprefix("prober ")
+        device = self.state.devices.get(key)
+        if event.condition not in {"restarted", "failed"} or device is None:
+            return
+        precision = device.prober.measuring
+        if precision is None:
+            return
+        self._crashes[key, precision] += 1
+        if self._crashes[key, precision] >= CRASHES_TO_LEAVE_OUT:
+            reason = f"left out: it ended the worker {CRASHES_TO_LEAVE_OUT} times ({event.detail})"
+            refusal = events.ProbeUnsupported(
+                time=event.time,
+                monotonic=event.monotonic,
+                source=event.source,
+                device=key,
+                precision=precision,
+                reason=plain(reason, 200),
+            )
+            self.state.apply(refusal, time.monotonic())
+
+    def _wanted(self, key: str) -> list[str]:
+        """The precisions to measure on a device: those chosen, less those that crash it."""
+        return [
+            precision
+            for precision in self.precisions
+            if self._crashes[key, precision] < CRASHES_TO_LEAVE_OUT
+        ]
 
     # The poller -----------------------------------------------------------------------------------
 
@@ -198,11 +242,22 @@ class Session:
         if self.paused and self._poller is not None:
             self._poller.send(command="pause")
 
-    def _worker_failed(self, name: str) -> None:
+    def _worker_failed(self, name: str, event: events.Worker) -> None:
         """A driver library that crashes the poller again and again must not cost the CPU's view."""
-        if name == POLLER and not self._without_driver:
-            self._without_driver = True
-            self._start_poller()
+        if name != POLLER or self._without_driver:
+            return
+        self._without_driver = True
+        crashed = events.Problem(
+            time=event.time,
+            monotonic=event.monotonic,
+            source=event.source,
+            subject=POLLER,
+            code="crashed",
+            message=f"driver library crashed: {event.detail}",
+            remedy="Update or reinstall the NVIDIA driver; the GPUs are not read any more.",
+        )
+        self.state.apply(crashed, time.monotonic())
+        self._start_poller()
 
     # The probers ----------------------------------------------------------------------------------
 
@@ -258,7 +313,8 @@ class Session:
             return None
         busy = device.sample.busy_ratio if device.sample is not None else None
         idle_before = device.key in self._probers or busy is None or busy <= BUSY_GPU_RATIO
-        if device.identity.kind == "gpu" and not idle_before:
+        real_gpu = device.identity.kind == "gpu" and self.options.simulated is None
+        if real_gpu and not idle_before:
             return (
                 foreign_use(device) or f"{device.label} is {busy:.0%} busy with work not seen here"
             )
@@ -311,8 +367,9 @@ class Session:
         if worker is None:
             return
         self._tell_duty(key, worker)
-        if self.precisions != tuple(PRECISIONS):
-            worker.send(command="precisions", keys=list(self.precisions))
+        wanted = self._wanted(key)
+        if len(wanted) < len(PRECISIONS):
+            worker.send(command="precisions", keys=wanted)
         if key in self._held_back:
             worker.send(command="pause", reason=self._held_back[key])
 
@@ -345,18 +402,13 @@ class Session:
 def foreign_use(device: DeviceState) -> str | None:
     """Who else computes on a device, in words; None where it is free.
 
-    On the CPU others count only from `BUSY_CPU_SHARE` of the usable cores on. In a container our
-    own prober shows up under a PID of the host, so while it runs one such entry is taken as ours.
+    On the CPU others count only from `BUSY_CPU_SHARE` of the usable cores on.
     """
-    entries = device.processes.entries if device.processes is not None else None
-    others = [entry for entry in entries or () if not entry.own]
+    others = other_processes(device)
     if device.identity.kind == "cpu":
         taken = sum(entry.cpu_cores or 0.0 for entry in others)
         if taken < BUSY_CPU_SHARE * usable_cpus():
             return None
-    elif device.prober.ready is not None:
-        unknown = next((entry for entry in others if not entry.local), None)
-        others = [entry for entry in others if entry is not unknown]
     if not others:
         return None
     first = max(others, key=lambda entry: (entry.cpu_cores or 0.0, entry.memory_bytes or 0))

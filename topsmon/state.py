@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from topsmon import events
+from topsmon.ceilings.measured import at_measured_clock
 from topsmon.units import PRECISIONS
 
 HISTORY_LENGTH = 480
@@ -25,7 +26,8 @@ class PrecisionState:
     """What is known of one precision on one device.
 
     `by_shape` holds the latest result per GEMM shape. `remembered` is a result of an earlier
-    session, shown with its age until this session has measured.
+    session, shown with its age until this session has measured. `wrong` is this session's last
+    wrong result: a right one after it does not clear it, since corruption may come and go.
     """
 
     key: str
@@ -33,6 +35,7 @@ class PrecisionState:
     latest: events.RateMeasured | None = None
     remembered: events.RateMeasured | None = None
     unsupported: str | None = None
+    wrong: events.RateMeasured | None = None
     history: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_HISTORY_LENGTH))
 
     @property
@@ -69,8 +72,8 @@ class ProberState:
 class DeviceState:
     """One device: identity, ceilings, the latest of each kind of event, histories.
 
-    `busy`, `memory_busy`, `power_watts`, `clock_mhz` hold one value a sample, None where it was not
-    measured.
+    `refused` says why a laboratory probe cannot run on it. `busy`, `memory_busy`, `power_watts`,
+    `clock_mhz` hold one value a sample, None where it was not measured.
     """
 
     identity: events.Device
@@ -81,9 +84,12 @@ class DeviceState:
     status_seen: float | None = None
     processes: events.Processes | None = None
     prober: ProberState = field(default_factory=ProberState)
+    highest_clock_mhz: float | None = None
     rates: dict[str, PrecisionState] = field(
         default_factory=lambda: {key: PrecisionState(key) for key in PRECISIONS}
     )
+    probes: dict[str, events.ProbeResult] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     recent: deque[events.DeviceSample] = field(default_factory=lambda: deque(maxlen=RECENT_LENGTH))
     busy: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
     memory_busy: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
@@ -160,7 +166,13 @@ class DeviceState:
 
 
 class State:
-    """Everything that is known now. Feed it events in order of arrival."""
+    """Everything that is known now. Feed it events in order of arrival.
+
+    `interval` is the sampling period asked of the poller in s, None where it is not known.
+    `sampling_since` is the local monotonic time from which on samples are due (start, resume,
+    change of the interval), None while sampling is paused; both tell late samples from wanted
+    silence.
+    """
 
     def __init__(self) -> None:
         self.hello: events.Hello | None = None
@@ -171,6 +183,8 @@ class State:
         self.workers: dict[str, events.Worker] = {}
         self.host_busy: deque[float | None] = deque(maxlen=HISTORY_LENGTH)
         self.version = 0
+        self.interval: float | None = None
+        self.sampling_since: float | None = 0.0
         self._waiting: dict[str, list[events.AnyEvent]] = {}
 
     @property
@@ -194,6 +208,7 @@ class State:
         device = self.devices.get(result.device)
         if device is not None and result.precision in device.rates:
             device.rates[result.precision].remembered = result
+            _learn_clock(device, result)
 
     def apply(self, event: events.AnyEvent, now: float) -> None:
         """Fold one event in. `now` is this process's monotonic clock, in seconds."""
@@ -201,7 +216,9 @@ class State:
         if isinstance(event, events.Device):
             self._identify(event, now)
             return
-        if isinstance(event, (events.Finding, events.Hello, events.Host, events.HostSample)):
+        if isinstance(event, (events.Finding, events.CheckResult)):
+            return  # drawn from the state, not part of it
+        if isinstance(event, (events.Hello, events.Host, events.HostSample)):
             self._apply_host(event)
         elif isinstance(event, events.Problem):
             if event.code is None:
@@ -217,9 +234,7 @@ class State:
             else:
                 _apply_device(device, event, now)
 
-    def _apply_host(
-        self, event: events.Finding | events.Hello | events.Host | events.HostSample
-    ) -> None:
+    def _apply_host(self, event: events.Hello | events.Host | events.HostSample) -> None:
         if isinstance(event, events.Hello):
             if self.hello is None or event.role == "poller":
                 self.hello = event
@@ -261,15 +276,18 @@ def _apply_device(device: DeviceState, event: events.AnyEvent, now: float) -> No
             _apply_sample(device, event, now)
         case events.Ceilings():
             device.ceilings = event
+            _raise_ceilings(device)
         case events.DeviceStatus():
             device.status, device.status_seen = event, now
         case events.Processes():
             device.processes = event
         case events.RateMeasured():
             _apply_rate(device, event)
+        case events.ProbeResult():
+            device.prober.measuring = None
+            device.probes[event.probe] = event
         case events.ProbeUnsupported():
-            if event.precision in device.rates:
-                device.rates[event.precision].unsupported = event.reason
+            _apply_refusal(device, event)
         case events.ProberReady():
             device.prober.ready = event
         case events.ProbeStarted():
@@ -280,6 +298,14 @@ def _apply_device(device: DeviceState, event: events.AnyEvent, now: float) -> No
             device.prober.idle_reason = event.reason
         case _:
             pass
+
+
+def _apply_refusal(device: DeviceState, event: events.ProbeUnsupported) -> None:
+    device.prober.measuring = None
+    if event.precision in device.rates:
+        device.rates[event.precision].unsupported = event.reason
+    else:
+        device.refused[event.precision] = event.reason
 
 
 def _apply_sample(device: DeviceState, sample: events.DeviceSample, now: float) -> None:
@@ -297,10 +323,38 @@ def _apply_rate(device: DeviceState, result: events.RateMeasured) -> None:
     precision = device.rates.get(result.precision)
     if precision is None:
         return
+    _learn_clock(device, result)
     precision.latest = result
     precision.unsupported = None
+    if result.correct is False:
+        precision.wrong = result
     if result.shape is not None and result.rate_ops_per_second is not None:
+        if _much_slower(result, precision.by_shape.get(result.shape)):
+            precision.by_shape.clear()
         precision.by_shape[result.shape] = result
     ratio = device.ratio(result.precision)
     if ratio is not None and result.valid:
         precision.history.append(ratio)
+
+
+def _learn_clock(device: DeviceState, result: events.RateMeasured) -> None:
+    """Keep the highest clock measured on a CPU: virtual machines tell only a nominal one."""
+    clock = result.held_clock_mhz
+    if device.identity.kind == "cpu" and clock and clock > (device.highest_clock_mhz or 0.0):
+        device.highest_clock_mhz = clock
+        _raise_ceilings(device)
+
+
+def _raise_ceilings(device: DeviceState) -> None:
+    if device.ceilings is not None and device.highest_clock_mhz is not None:
+        device.ceilings = at_measured_clock(device.ceilings, device.highest_clock_mhz)
+
+
+def _much_slower(result: events.RateMeasured, before: events.RateMeasured | None) -> bool:
+    """True when a shape lost a tenth of its rate: then the other shapes' rates are history too."""
+    return (
+        before is not None
+        and before.valid
+        and result.valid
+        and (result.rate_ops_per_second or 0.0) < 0.9 * (before.rate_ops_per_second or 0.0)
+    )

@@ -86,7 +86,7 @@ def rate(ops_per_second: float | None, precision: str) -> str:
     if ops_per_second is None:
         return NOT_AVAILABLE
     unit = PRECISIONS[precision].unit if precision in PRECISIONS else "TFLOPS"
-    if abs(ops_per_second) < 1e11:
+    if abs(ops_per_second) < 1e12:
         return f"{significant(ops_per_second / 1e9)} {unit.replace('T', 'G', 1)}"
     return f"{significant(ops_per_second / 1e12)} {unit}"
 

@@ -15,6 +15,7 @@ from topsmon.probes.schedule import (
     choose_shapes,
     explore,
     operations,
+    pick,
     remark,
 )
 from topsmon.units import PRECISIONS
@@ -189,3 +190,14 @@ def test_want_of_memory_does_not_keep_the_first_round_going():
     schedule.passed_over("fp64")
     assert not schedule.first_round(None)
     assert schedule.following(None) == "fp32"
+
+
+def test_every_shape_is_tried_before_the_best_is_preferred() -> None:
+    shapes = [(64, 64, 64), (128, 128, 128), (256, 256, 256)]
+    rates: dict[tuple[int, int, int], float] = {}
+    for turn, shape in enumerate(shapes):
+        assert pick(shapes, turn, rates) == shape
+        rates[shape] = {64: 1.0, 128: 3.0, 256: 2.0}[shape[0]]
+    picked = [pick(shapes, turn, rates) for turn in range(3, 15)]
+    assert picked.count((128, 128, 128)) == 6 + 2
+    assert set(picked) == set(shapes)

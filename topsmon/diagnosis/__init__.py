@@ -40,6 +40,7 @@ RULES: tuple[Rule, ...] = (
     memory.memory_full,
     cpu.threads_misfit,
     cpu.cpu_time_missing,
+    cpu.narrow_vectors,
     sharing.shared,
     sharing.busy_not_working,
     sharing.starved,

@@ -11,6 +11,8 @@ from topsmon.state import DeviceState, State
 from topsmon.units import percent, plain
 
 LEAST_SHARE = 0.9
+AVX2_SHARES = (0.35, 0.52)
+"""Shares of the AVX-512 ceiling that AVX2 kernels reach."""
 
 
 def cpu_time_missing(state: State, _now: float) -> Iterator[events.Finding]:
@@ -85,4 +87,39 @@ def threads_misfit(state: State, _now: float) -> Iterator[events.Finding]:
             remedy=f"Set OMP_NUM_THREADS={fitting} for your programs; topsmon measures with "
             f"{fitting}.",
             command=f"export OMP_NUM_THREADS={fitting}",
+        )
+
+
+def narrow_vectors(state: State, _now: float) -> Iterator[events.Finding]:
+    """A library that runs AVX2 kernels on an AVX-512 CPU: half the lanes, whatever the CPU can do.
+
+    AVX2 has half the FP32 lanes of AVX-512, so 35 to 52 % of the AVX-512 ceiling at the clock held
+    is 70 to 104 % of the AVX2 one.
+    """
+    for device in state.ordered():
+        ceiling, result = device.ceiling("fp32"), device.rates["fp32"].best
+        ratio = device.held_ratio("fp32")
+        if device.identity.kind != "cpu" or ceiling is None or result is None or ratio is None:
+            continue
+        if "AVX-512" not in ceiling.note or not result.valid or result.correct is False:
+            continue
+        if not AVX2_SHARES[0] <= ratio <= AVX2_SHARES[1]:
+            continue
+        native = device.held_ratio("bf16")
+        better = native is not None and native > AVX2_SHARES[1]
+        yield finding(
+            result,
+            device,
+            code="library-without-avx512",
+            severity="info",
+            word="note",
+            title=f"FP32 {percent(ratio, 0)} of the AVX-512 ceiling: the library runs AVX2 kernels",
+            cause="inferred: the rate fits AVX2, which has half the lanes; the CPU is not slow",
+            evidence=(
+                f"{percent(2 * ratio, 0)} of the AVX2 ceiling at the clock held",
+                *((f"BF16 reaches {percent(native, 0)} of its ceiling",) if better else ()),
+            ),
+            remedy="torch.__config__.show() names the BLAS; on AMD CPUs, MKL takes AVX2."
+            + (" BF16 is the fast type here." if better else ""),
+            basis="AVX2 has 8 FP32 lanes, AVX-512 has 16",
         )

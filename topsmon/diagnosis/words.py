@@ -44,7 +44,7 @@ def of_ceiling(achieved: float, ceiling: float, precision: str) -> str:
     """Two rates in one unit, that of the ceiling: "412 of 989 TFLOPS", "61.2 of 83.1 GFLOPS"."""
     known = PRECISIONS.get(precision)
     unit, scale = (known.unit if known is not None else "TFLOPS"), 1e12
-    if abs(ceiling) < 1e11:
+    if abs(ceiling) < 1e12:
         unit, scale = unit.replace("T", "G", 1), 1e9
     return f"{significant(achieved / scale)} of {significant(ceiling / scale)} {unit}"
 

@@ -39,6 +39,7 @@ class Bench:
         self._checkpoint = checkpoint
         self._memory_limit = memory_limit
         self._rates: dict[str, float] = {}
+        self._by_shape: dict[str, dict[Shape, float]] = {key: {} for key in self.gemms}
 
     def budget_bytes(self) -> float:
         """Memory for the next burst: 5 % of what is free now, at most 2 GiB and the limit."""
@@ -67,7 +68,7 @@ class Bench:
         shapes = self.shapes(gemm, budget)
         if not shapes:
             raise NoMemoryError(f"{budget / 2**20:.0f} MiB of memory are too little for a GEMM")
-        return self.burst_of(key, shapes[turn % len(shapes)], quick=quick)
+        return self.burst_of(key, schedule.pick(shapes, turn, self._by_shape[key]), quick=quick)
 
     def burst_of(self, key: str, shape: Shape, *, quick: bool = False) -> dict[str, Any]:
         """Measure a precision with this very shape."""
@@ -145,6 +146,7 @@ class Bench:
         checked = gemms.check(gemm, last[0], last[1], self._checkpoint)
         spread = timing.spread(burst.seconds)
         rate = schedule.operations(shape) / spread.median
+        self._by_shape[gemm.key][shape] = rate
         self._rates[gemm.key] = max(self._rates.get(gemm.key, 0.0), rate)
         return self._fields(gemm, shape, burst, checked, held)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 ORDER = ("fp32", "fp64", "bf16", "fp16", "tf32", "int8", "fp8", "fp16_acc16", "fp4")
@@ -77,6 +77,20 @@ class Explored(NamedTuple):
 
     rate: float
     size: int
+
+
+def pick(shapes: Sequence[Shape], turn: int, rates: Mapping[Shape, float]) -> Shape:
+    """The shape of a turn: those never measured first, then the best every other time.
+
+    The best one tells soonest that a device has slowed down; the others may become the best.
+    """
+    following = shapes[turn % len(shapes)]
+    new = [shape for shape in (following, *shapes) if shape not in rates]
+    if new:
+        return new[0]
+    if turn % 2:
+        return max(shapes, key=rates.__getitem__)
+    return shapes[turn // 2 % len(shapes)]
 
 
 def explore(

@@ -1,0 +1,1 @@
+"""Sources of events about this machine: NVIDIA GPUs through NVML, the CPU through the kernel."""

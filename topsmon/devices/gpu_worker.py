@@ -1,0 +1,226 @@
+"""One daemon thread per GPU: finds it, samples it, reports what becomes of it.
+
+The driver sees at most one call per GPU at a time. A call that does not return costs this thread
+alone; the watchdog, in another thread, says so.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from topsmon import ceilings, events
+from topsmon.devices import nvml
+from topsmon.devices.gpu import Gpu, HandleRefusedError
+from topsmon.devices.host import ROOT, HostFacts
+from topsmon.devices.pace import Pace
+from topsmon.devices.power_state import is_asleep
+from topsmon.devices.processes import ProcessTable
+from topsmon.devices.selection import Found, Selection
+
+EXIT_DRIVER_RELOADED = 75
+"""The handles became void in mid-run: only a new process can go on."""
+ASLEEP = "suspended to save power; not read, so as not to wake it"
+REPEAT_SECONDS = 5.0
+"""A stall is told again after this time, with its new duration."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the threads of a poller share.
+
+    A call that is out for `stall_seconds` is reported. A lost GPU is searched for every
+    `search_seconds`, a driver that does not start tried again every `retry_seconds`, GPUs that all
+    sleep are looked at every `asleep_seconds`.
+    """
+
+    emit: Callable[[events.AnyEvent], None]
+    pace: Pace
+    selection: Selection
+    facts: HostFacts
+    table: ProcessTable
+    once: bool = False
+    stall_seconds: float = 5.0
+    search_seconds: float = 10.0
+    retry_seconds: float = 30.0
+    asleep_seconds: float = 2.0
+    root: Path = ROOT
+
+
+class GpuWorker:
+    """`found` is known, and `resolved` set, once the GPU has told what it is or refused to."""
+
+    def __init__(
+        self, setting: Setting, driver: nvml.Driver, index: int, *, placeholder: bool = False
+    ) -> None:
+        """`placeholder`: the screen knows this GPU by its index already, so it keeps that key."""
+        self.found = Found(index, None)
+        self.resolved = threading.Event()
+        self.watch = nvml.Watch(self._answered)
+        self.thread = threading.Thread(target=self._run, name=f"gpu-{index}", daemon=True)
+        self._setting = setting
+        self._gpu = Gpu(driver, self.watch, index, setting.facts, setting.table)
+        self._lock = threading.RLock()
+        self._announced = placeholder
+        self._wanted = True
+        self._condition: tuple[events.DeviceCondition, str] | None = None
+        self._since = 0.0
+        self._before_stall: tuple[events.DeviceCondition, str] = ("ok", "")
+        self._stall_told = float("-inf")
+
+    # The thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while not self._setting.pace.ending:
+                self._live()
+                if self._setting.once or not self._wanted:
+                    return
+                self._setting.pace.sleep(self._setting.search_seconds)
+        except nvml.DriverGoneError as gone:
+            self._report("error", gone.answer.reason)
+            if not self._setting.once:
+                self._setting.pace.leave(EXIT_DRIVER_RELOADED)
+        finally:
+            self.resolved.set()
+
+    def _live(self) -> None:
+        """Find the GPU and sample it until it is lost or the poller ends."""
+        try:
+            if self._find():
+                self._poll()
+        except nvml.GpuLostError as lost:
+            self._lose("lost", str(lost))
+        except HandleRefusedError as refused:
+            condition: events.DeviceCondition = (
+                "error" if refused.answer.kind == "permission" else "lost"
+            )
+            self._lose(condition, refused.answer.reason)
+        except nvml.DriverGoneError:
+            raise
+        except Exception as error:  # noqa: BLE001 - one GPU's surprise must not end in silence
+            self._lose("error", f"topsmon cannot read this GPU: {type(error).__name__}: {error}")
+        finally:
+            self.resolved.set()
+
+    def _find(self) -> bool:
+        """Get a handle and tell who the GPU is. False if it is not wanted."""
+        self._gpu.acquire()
+        self.found = self._gpu.find()
+        with self._lock:
+            if not self._announced and self.found.uuid is not None:
+                self._gpu.key = self.found.uuid
+        self.resolved.set()
+        self._wanted = self._setting.selection.wants(self.found)
+        if not self._wanted:
+            return False
+        identity = self._gpu.identity()
+        self._announced = True
+        self._setting.emit(identity)
+        self._setting.emit(ceilings.for_device(identity))
+        self._report("ok", "")
+        return True
+
+    def _poll(self) -> None:
+        pace = self._setting.pace
+        tick = time.monotonic()
+        while True:
+            if not pace.paused and not self._sleeps():
+                now = time.monotonic()
+                processes = self._gpu.processes(now)
+                self._setting.emit(self._gpu.sample(now))
+                if processes is not None:
+                    self._setting.emit(processes)
+            if self._setting.once:
+                return
+            due = None
+            while due is None:
+                if pace.ending:
+                    return
+                due = pace.next_tick(tick)
+            tick = due
+
+    def _sleeps(self) -> bool:
+        """True while the GPU is suspended; then the driver must not be called at all."""
+        if is_asleep(self._gpu.pci_bus_id, self._setting.root):
+            self._report("asleep", ASLEEP)
+            return True
+        self._report("ok", "")
+        return False
+
+    # Condition ------------------------------------------------------------------------------------
+
+    def _lose(self, condition: events.DeviceCondition, detail: str) -> None:
+        """Drop the handle. What the screen has never seen gets a row by its index."""
+        self._gpu.drop()
+        if self._announced or self._setting.selection.wants(self.found):
+            self._announce()
+            self._report(condition, detail)
+        else:
+            self._wanted = self.found.uuid is None
+
+    def _announce(self) -> None:
+        with self._lock:
+            if self._announced:
+                return
+            self._announced = True
+            index = self._gpu.index
+            self._setting.emit(
+                events.Device(
+                    **self._gpu.stamp(),
+                    device=self._gpu.key,
+                    kind="gpu",
+                    index=index,
+                    name=self.found.name or f"NVIDIA GPU {index} (name unknown)",
+                    uuid=self.found.uuid,
+                )
+            )
+
+    def _report(
+        self, condition: events.DeviceCondition, detail: str, since: float | None = None
+    ) -> None:
+        """Emit a status event if the condition has changed."""
+        with self._lock:
+            if self._condition == (condition, detail):
+                return
+            if self._condition is None or self._condition[0] != condition:
+                self._since = time.monotonic() if since is None else since
+            self._condition = (condition, detail)
+            self._setting.emit(
+                events.DeviceStatus(
+                    **self._gpu.stamp(),
+                    device=self._gpu.key,
+                    condition=condition,
+                    detail=detail,
+                    since=self._since,
+                )
+            )
+
+    # The watchdog's side --------------------------------------------------------------------------
+
+    def check(self, limit_seconds: float) -> None:
+        """Report the driver's silence if a call has been out for longer than the limit."""
+        self.watch.check(limit_seconds, self._stalled)
+
+    def _stalled(self, function: str, since: float) -> None:
+        now = time.monotonic()
+        with self._lock:
+            if not self._announced and not self._setting.selection.wants(self.found):
+                return
+            self._announce()
+            stalled = self._condition is not None and self._condition[0] == "stalled"
+            if stalled and now - self._stall_told < REPEAT_SECONDS:
+                return
+            if not stalled:
+                self._before_stall = self._condition or ("ok", "")
+            self._stall_told = now
+            detail = f"driver not answering: {function}, {now - since:.0f} s"
+            self._report("stalled", detail, since)
+
+    def _answered(self) -> None:
+        with self._lock:
+            if self._condition is not None and self._condition[0] == "stalled":
+                self._report(*self._before_stall)

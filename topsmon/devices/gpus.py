@@ -1,0 +1,190 @@
+"""Starts the driver in a thread of its own, and one worker for each GPU that it has."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import threading
+import time
+
+import msgspec
+
+from topsmon import events
+from topsmon.devices import host, nvml, power_state, selection, startup
+from topsmon.devices.gpu_worker import ASLEEP, GpuWorker, Setting
+from topsmon.devices.stamp import stamp
+
+
+class Gpus:
+    """All GPUs of this machine. Everything but `_start` runs in the poller's main thread."""
+
+    def __init__(self, setting: Setting, host_event: events.Host) -> None:
+        self.workers: list[GpuWorker] = []
+        self.thread = threading.Thread(target=self._run, name="driver", daemon=True)
+        self._setting = setting
+        self._host = host_event
+        self._watch = nvml.Watch(self._answered)
+        self._enumerated = threading.Event()
+        self._problem: str | None = None
+        self._cause: str | None = None
+        self._checked = False
+        self._sleepers: set[int] = set()
+
+    @property
+    def threads(self) -> list[threading.Thread]:
+        """All threads that may be in the driver, as far as they run."""
+        threads = [self.thread, *(worker.thread for worker in self.workers)]
+        return [thread for thread in threads if thread.is_alive()]
+
+    # The driver's thread --------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._start()
+        finally:
+            self._enumerated.set()
+
+    def _start(self) -> None:
+        """Load and initialise NVML, again and again while that fails; then start the GPUs."""
+        pace = self._setting.pace
+        while not pace.ending:
+            asleep = self._all_asleep()
+            outcome = None if asleep else self._initialise()
+            if isinstance(outcome, nvml.Driver):
+                self._enumerate(outcome)
+                return
+            if outcome is not None:
+                self._tell(outcome)
+            self._enumerated.set()
+            if self._setting.once:
+                return
+            pace.sleep(self._setting.asleep_seconds if asleep else self._setting.retry_seconds)
+
+    def _all_asleep(self) -> bool:
+        """True while every GPU is suspended: even to start the driver library would wake them.
+
+        A simulated driver has no devices in sysfs; the real ones there are none of its business.
+        """
+        if "TOPSMON_SIMULATED" in os.environ and self._setting.root == host.ROOT:
+            return False
+        addresses = power_state.sleeping_gpus(self._setting.root)
+        for index, address in enumerate(addresses):
+            if index not in self._sleepers:
+                self._sleepers.add(index)
+                self._emit_sleeper(index, address)
+        return bool(addresses)
+
+    def _emit_sleeper(self, index: int, address: str) -> None:
+        key = f"gpu-{index}"
+        source = f"{self._setting.facts.hostname}/{key}"
+        self._setting.emit(
+            events.Device(
+                **stamp(source),
+                device=key,
+                kind="gpu",
+                index=index,
+                name=f"NVIDIA GPU {index} (asleep)",
+                pci_bus_id=address,
+            )
+        )
+        self._setting.emit(
+            events.DeviceStatus(
+                **stamp(source),
+                device=key,
+                condition="asleep",
+                detail=ASLEEP,
+                since=time.monotonic(),
+            )
+        )
+
+    def _initialise(self) -> nvml.Driver | startup.Trouble:
+        binding = startup.load_binding()
+        if isinstance(binding, startup.Trouble):
+            return binding
+        driver = nvml.Driver(binding)
+        container = self._setting.facts.container
+        trouble = startup.initialise(driver, self._watch, container=container)
+        return driver if trouble is None else trouble
+
+    def _enumerate(self, driver: nvml.Driver) -> None:
+        version, cuda = startup.driver_versions(driver, self._watch)
+        stamped = stamp(self._setting.facts.hostname)
+        self._setting.emit(
+            msgspec.structs.replace(
+                self._host, **stamped, driver_version=version, cuda_version=cuda
+            )
+        )
+        count = driver.call(self._watch, "nvmlDeviceGetCount")
+        if isinstance(count, nvml.Unavailable):
+            self._tell(startup.trouble(count.code or nvml.UNKNOWN, container=False))
+            return
+        if count == 0:
+            self._tell(startup.no_gpu())
+            return
+        self._clear_problem()
+        self._setting = dataclasses.replace(
+            self._setting, selection=self._setting.selection.within(count)
+        )
+        workers = [
+            GpuWorker(self._setting, driver, index, placeholder=index in self._sleepers)
+            for index in range(count)
+        ]
+        for worker in workers:
+            worker.thread.start()
+        self.workers = workers
+
+    # Problems -------------------------------------------------------------------------------------
+
+    def _tell(self, trouble: startup.Trouble, subject: str = "nvml") -> None:
+        if subject == "nvml":
+            if self._problem == trouble.code:
+                return
+            self._problem, self._cause = trouble.code, trouble.message
+        self._setting.emit(
+            events.Problem(
+                **stamp(self._setting.facts.hostname),
+                subject=subject,
+                code=trouble.code,
+                message=trouble.message,
+                remedy=trouble.remedy,
+            )
+        )
+
+    def _clear_problem(self) -> None:
+        if self._problem is None:
+            return
+        self._problem = self._cause = None
+        stamped = stamp(self._setting.facts.hostname)
+        self._setting.emit(events.Problem(**stamped, subject="nvml", code=None, message=""))
+
+    def _answered(self) -> None:
+        if self._problem == "stalled":
+            self._clear_problem()
+
+    def check(self, limit_seconds: float) -> None:
+        """Report driver calls that have been out for longer than the limit."""
+
+        def start_stalls(function: str, since: float) -> None:
+            self._tell(startup.not_answering(function, time.monotonic() - since))
+
+        self._watch.check(limit_seconds, start_stalls)
+        for worker in self.workers:
+            worker.check(limit_seconds)
+
+    def check_selection(self) -> None:
+        """Raise ValueError if a device was asked for that is not here, once that can be told."""
+        if self._checked or not self._enumerated.is_set() or (self._sleepers and not self.workers):
+            return
+        if not all(worker.resolved.is_set() for worker in self.workers):
+            return
+        self._checked = True
+        found = [worker.found for worker in self.workers]
+        try:
+            selection.check(self._setting.selection, found, self._cause)
+        except ValueError as error:
+            self._tell(startup.Trouble("unknown-device", str(error), ""), "selection")
+            raise
+        boards = {device.name for device in found}
+        by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+        if self._setting.selection.visible_by_index() and len(boards) > 1 and not by_bus:
+            self._tell(startup.order(), "CUDA_VISIBLE_DEVICES")

@@ -1,0 +1,236 @@
+"""What is read from a GPU while it runs: which call, how often, and which answers make sense.
+
+Drivers have answered SUCCESS with sentinels and garbage. What cannot be is not shown: the bounds
+here are wide enough for any board there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from topsmon.devices.nvml import Call, Unavailable
+
+FAST_SECONDS = 0.2
+"""The driver itself refreshes utilisation every 1/6 s to 1 s (nvml.h): faster gains nothing."""
+MIDDLE_SECONDS = 1.0
+LINK_SECONDS = 2.0
+ERRORS_SECONDS = 5.0
+MAXIMA_SECONDS = 30.0
+
+MEMORY_V2 = 0x02000028
+"""nvmlMemory_v2: version 2 in the top byte, the size of its struct (40) below."""
+SENSOR_GPU = 0
+CLOCK_SM, CLOCK_MEMORY = 1, 2
+ECC_CORRECTED, ECC_UNCORRECTED = 0, 1
+ECC_VOLATILE, ECC_AGGREGATE = 0, 1
+PERFORMANCE_STATE_UNKNOWN = 32
+
+Reading = float | int | Unavailable
+
+
+class Metric(NamedTuple):
+    """One call, newest form first, and the fields of `DeviceSample` that its answer fills."""
+
+    name: str
+    period_seconds: float
+    calls: tuple[Call, ...]
+    convert: Callable[[Any], dict[str, Reading]]
+    fields: tuple[str, ...]
+
+
+def implausible(value: object) -> Unavailable:
+    """The reading for a value that cannot be."""
+    return Unavailable(f"implausible value {value!r:.40} from the driver", None, "implausible")
+
+
+def bounded(value: object, low: float, high: float) -> Reading:
+    """Return a number within its physical bounds, else why it is not shown."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        return implausible(value)
+    return value
+
+
+def divided(reading: Reading, divisor: int) -> Reading:
+    """Return a reading in a larger unit: mW in W, percent as a ratio."""
+    return reading if isinstance(reading, Unavailable) else reading / divisor
+
+
+def _one(
+    field: str, low: float, high: float, divisor: int = 1
+) -> Callable[[Any], dict[str, Reading]]:
+    def convert(answer: Any) -> dict[str, Reading]:
+        reading = bounded(answer, low, high)
+        return {field: reading if divisor == 1 else divided(reading, divisor)}
+
+    return convert
+
+
+def _utilisation(answer: Any) -> dict[str, Reading]:
+    return {
+        "busy_ratio": divided(bounded(answer.gpu, 0, 100), 100),
+        "memory_busy_ratio": divided(bounded(answer.memory, 0, 100), 100),
+    }
+
+
+def memory(answer: Any) -> dict[str, Reading]:
+    """Convert version 1 or 2 of the memory struct; version 1 counts reserved memory as used."""
+    total = bounded(answer.total, 1, 1 << 50)
+    if isinstance(total, Unavailable):
+        used: Reading = Unavailable("the driver tells no memory size", None, "implausible")
+        return {
+            "memory_used_bytes": used,
+            "memory_total_bytes": total,
+            "memory_reserved_bytes": used,
+        }
+    reserved: Reading = Unavailable("the driver does not tell reserved memory apart")
+    if hasattr(answer, "reserved"):
+        reserved = bounded(answer.reserved, 0, total)
+    return {
+        "memory_used_bytes": bounded(answer.used, 0, total),
+        "memory_total_bytes": total,
+        "memory_reserved_bytes": reserved,
+    }
+
+
+def _performance_state(answer: Any) -> dict[str, Reading]:
+    if answer == PERFORMANCE_STATE_UNKNOWN:
+        return {"performance_state": Unavailable("unknown to the driver")}
+    return {"performance_state": bounded(answer, 0, 15)}
+
+
+def _ecc_mode(answer: Any) -> dict[str, Reading]:
+    return {"ecc_enabled": _flag(answer[0])}
+
+
+def _row_remapping(answer: Any) -> dict[str, Reading]:
+    _, _, pending, failed = answer
+    return {"row_remap_pending": _flag(pending), "row_remap_failed": _flag(failed)}
+
+
+def _flag(value: object) -> Reading:
+    return implausible(value) if value not in {0, 1} else value == 1
+
+
+def _metric(
+    field: str,
+    period: float,
+    calls: tuple[Call, ...],
+    low: float,
+    high: float,
+    divisor: int = 1,
+) -> Metric:
+    return Metric(field, period, calls, _one(field, low, high, divisor), (field,))
+
+
+MEMORY_FIELDS = ("memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes")
+PCIE_FIELDS = ("pcie_generation", "pcie_generation_max", "pcie_width", "pcie_width_max")
+MEMORY = Metric(
+    "memory",
+    MIDDLE_SECONDS,
+    (Call("nvmlDeviceGetMemoryInfo", (MEMORY_V2,)), Call("nvmlDeviceGetMemoryInfo")),
+    memory,
+    MEMORY_FIELDS,
+)
+
+LIVE: tuple[Metric, ...] = (
+    Metric(
+        "utilisation",
+        FAST_SECONDS,
+        (Call("nvmlDeviceGetUtilizationRates"),),
+        _utilisation,
+        ("busy_ratio", "memory_busy_ratio"),
+    ),
+    _metric("power_watts", FAST_SECONDS, (Call("nvmlDeviceGetPowerUsage"),), 1, 1e7, 1000),
+    _metric(
+        "sm_clock_mhz", FAST_SECONDS, (Call("nvmlDeviceGetClockInfo", (CLOCK_SM,)),), 0, 20_000
+    ),
+    _metric(
+        "memory_clock_mhz",
+        FAST_SECONDS,
+        (Call("nvmlDeviceGetClockInfo", (CLOCK_MEMORY,)),),
+        0,
+        50_000,
+    ),
+    _metric(
+        "clock_event_mask",
+        FAST_SECONDS,
+        (
+            Call("nvmlDeviceGetCurrentClocksEventReasons"),
+            Call("nvmlDeviceGetCurrentClocksThrottleReasons"),
+        ),
+        0,
+        (1 << 63) - 1,
+    ),
+    MEMORY,
+    _metric(
+        "power_limit_watts",
+        MIDDLE_SECONDS,
+        (
+            Call("nvmlDeviceGetEnforcedPowerLimit"),
+            Call("nvmlDeviceGetPowerManagementLimit"),
+        ),
+        1,
+        1e7,
+        1000,
+    ),
+    _metric(
+        "energy_joules",
+        MIDDLE_SECONDS,
+        (Call("nvmlDeviceGetTotalEnergyConsumption"),),
+        0,
+        1 << 62,
+        1000,
+    ),
+    _metric(
+        "temperature_celsius",
+        MIDDLE_SECONDS,
+        (
+            Call("nvmlDeviceGetTemperatureV", (SENSOR_GPU,)),
+            Call("nvmlDeviceGetTemperature", (SENSOR_GPU,)),
+        ),
+        -60,
+        200,
+    ),
+    Metric(
+        "performance_state",
+        MIDDLE_SECONDS,
+        (Call("nvmlDeviceGetPerformanceState"),),
+        _performance_state,
+        ("performance_state",),
+    ),
+    _metric("pcie_generation", LINK_SECONDS, (Call("nvmlDeviceGetCurrPcieLinkGeneration"),), 1, 9),
+    _metric("pcie_width", LINK_SECONDS, (Call("nvmlDeviceGetCurrPcieLinkWidth"),), 1, 32),
+    _metric(
+        "pcie_generation_max", MAXIMA_SECONDS, (Call("nvmlDeviceGetMaxPcieLinkGeneration"),), 1, 9
+    ),
+    _metric("pcie_width_max", MAXIMA_SECONDS, (Call("nvmlDeviceGetMaxPcieLinkWidth"),), 1, 32),
+)
+
+
+HEALTH: tuple[Metric, ...] = (
+    Metric(
+        "ecc_enabled", ERRORS_SECONDS, (Call("nvmlDeviceGetEccMode"),), _ecc_mode, ("ecc_enabled",)
+    ),
+    *(
+        _metric(
+            field,
+            ERRORS_SECONDS,
+            (Call("nvmlDeviceGetTotalEccErrors", (kind, counter)),),
+            0,
+            (1 << 63) - 1,
+        )
+        for field, kind, counter in (
+            ("ecc_uncorrected_volatile", ECC_UNCORRECTED, ECC_VOLATILE),
+            ("ecc_uncorrected_aggregate", ECC_UNCORRECTED, ECC_AGGREGATE),
+            ("ecc_corrected_volatile", ECC_CORRECTED, ECC_VOLATILE),
+        )
+    ),
+    Metric(
+        "row remapping",
+        MAXIMA_SECONDS,
+        (Call("nvmlDeviceGetRemappedRows"),),
+        _row_remapping,
+        ("row_remap_pending", "row_remap_failed"),
+    ),
+)

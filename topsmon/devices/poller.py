@@ -1,0 +1,223 @@
+"""The poller: everything that is read from this machine, written as events.
+
+`run` is what `topsmon stream` does, as a child of the screen or by hand; `snapshot` reads
+everything once. The main thread never calls the driver: a library that hangs while it starts, or
+one GPU that hangs later, costs a daemon thread and is reported.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from topsmon import __version__, ceilings, events
+from topsmon.devices import host, pipes
+from topsmon.devices.cpu import KEY as CPU
+from topsmon.devices.cpu import CpuMonitor
+from topsmon.devices.gpu_worker import Setting
+from topsmon.devices.gpus import Gpus
+from topsmon.devices.pace import Pace
+from topsmon.devices.processes import ProcessTable, own_family
+from topsmon.devices.selection import select
+from topsmon.devices.stamp import stamp
+
+FIRST_WINDOW_SECONDS = 0.25
+"""Time over which the first CPU load is measured, so that it need not wait a whole interval."""
+SNAPSHOT_WINDOW_SECONDS = 0.06
+"""The same for a snapshot: a few of the 10 ms ticks in which the kernel counts."""
+WATCHDOG_SECONDS = 0.5
+END_SECONDS = 0.05
+"""Grace for threads at the end; one that is stuck in the driver is not waited for."""
+INTERRUPTED = 130
+
+
+class Poller:
+    """All sources of one machine, as one stream of events."""
+
+    def __init__(self, setting: Setting, *, gpu: bool = True) -> None:
+        self._setting = setting
+        self._wants_cpu = setting.selection.wants_cpu()
+        facts = setting.facts
+        self._host = events.Host(
+            **stamp(facts.hostname),
+            hostname=facts.hostname,
+            system=facts.system,
+            cpu_name=host.cpu_name(setting.root),
+            memory_total_bytes=facts.memory_total_bytes,
+            container=facts.container,
+            wsl=facts.wsl,
+        )
+        self._cpu = CpuMonitor(facts, setting.table, setting.root)
+        wants_gpus = gpu and setting.selection.wants_gpus()
+        self._gpus = Gpus(setting, self._host) if wants_gpus else None
+
+    def begin(self) -> None:
+        """Say hello, start to look for GPUs, tell the CPU's identity."""
+        emit, facts = self._setting.emit, self._setting.facts
+        emit(
+            events.Hello(
+                **stamp(facts.hostname),
+                version=__version__,
+                schema=events.SCHEMA_VERSION,
+                role="poller",
+                pid=os.getpid(),
+                simulated=os.environ.get("TOPSMON_SIMULATED"),
+            )
+        )
+        emit(self._host)
+        if self._gpus is not None:
+            self._gpus.thread.start()
+        if self._wants_cpu:
+            identity = self._cpu.identity()
+            emit(identity)
+            emit(ceilings.for_cpu(identity))
+            now = time.monotonic()
+            status = stamp(identity.source)
+            emit(events.DeviceStatus(**status, device=CPU, condition="ok", since=now))
+            self._setting.table.busy_processes()
+        # Only now, so that our own start does not count as load.
+        self._cpu.prime()
+
+    def tick(self) -> None:
+        """Emit the CPU's and the host's readings."""
+        sample, machine = self._cpu.sample()
+        self._setting.emit(machine)
+        if self._wants_cpu:
+            self._setting.emit(sample)
+            processes = self._cpu.processes()
+            if processes is not None:
+                self._setting.emit(processes)
+
+    def serve(self) -> int:
+        """Emit until the poller must end; return the exit code.
+
+        ValueError where `only` names a device that is not here.
+        """
+        pace = self._setting.pace
+        patience = min(WATCHDOG_SECONDS, self._setting.stall_seconds / 4)
+        self.begin()
+        last = time.monotonic()
+        if pace.sleep(FIRST_WINDOW_SECONDS) and not pace.paused:
+            self.tick()
+        while not pace.ending:
+            due = pace.next_tick(last, patience)
+            if due is not None:
+                last = due
+                self.tick()
+            if self._gpus is not None:
+                self._gpus.check(self._setting.stall_seconds)
+                self._gpus.check_selection()
+        return pace.code or 0
+
+    def read_once(self, deadline: float) -> None:
+        """Emit everything once, by the monotonic time `deadline`. ValueError as in `serve`."""
+        self.begin()
+        time.sleep(SNAPSHOT_WINDOW_SECONDS)
+        self.tick()
+        if self._gpus is not None:
+            _join([self._gpus.thread], deadline)
+            _join(self._gpus.threads, deadline)
+            self._gpus.check(0.0)
+            self._gpus.check_selection()
+
+    def end(self) -> bool:
+        """Tell the threads to end; True if all have within a moment."""
+        self._setting.pace.leave(0)
+        if self._gpus is None:
+            return True
+        _join(self._gpus.threads, time.monotonic() + END_SECONDS)
+        return not self._gpus.threads
+
+
+def run(
+    interval: float,
+    only: tuple[str, ...] = (),
+    only_visible: bool = False,
+    until_stdin_closes: bool = False,
+    write: Callable[[bytes], None] | None = None,
+    *,
+    gpu: bool = True,
+) -> int:
+    """Write the event stream until interrupted, or told to end; return the exit code.
+
+    `until_stdin_closes`: we are a child of the screen, take commands and end with our input.
+    Where a thread is stuck in the driver the process ends here and now. ValueError where `only`
+    names a device that is not here.
+    """
+    if until_stdin_closes:
+        pipes.become_child()
+    pace = Pace(interval)
+    writer = pipes.Writer(pace, write)
+    setting = _setting(writer.emit, pace, only, only_visible=only_visible, child=until_stdin_closes)
+    if until_stdin_closes:
+        threading.Thread(target=pipes.obey, args=(pace,), name="commands", daemon=True).start()
+    poller = Poller(setting, gpu=gpu)
+    try:
+        code = poller.serve()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    if not poller.end() or until_stdin_closes:
+        os._exit(code)
+    return code
+
+
+def snapshot(
+    deadline_seconds: float, only: tuple[str, ...] = (), only_visible: bool = False
+) -> list[events.AnyEvent]:
+    """Read everything once within `deadline_seconds`; return it as events, identities first.
+
+    What does not answer in time is reported as stalled, and left alone in a daemon thread.
+    ValueError where `only` names a device that is not here.
+    """
+    collected: list[events.AnyEvent] = []
+    setting = _setting(
+        collected.append, Pace(1.0), only, only_visible=only_visible, child=False, once=True
+    )
+    poller = Poller(setting)
+    poller.read_once(time.monotonic() + deadline_seconds)
+    setting.pace.leave(0)
+    return sorted(collected, key=_rank)
+
+
+_FIRST: tuple[type[events.AnyEvent], ...] = (
+    events.Hello,
+    events.Host,
+    events.Problem,
+    events.HostSample,
+    events.Device,
+)
+
+
+def _rank(event: events.AnyEvent) -> tuple[int, int]:
+    index = event.index if isinstance(event, events.Device) and event.kind == "gpu" else -1
+    return (_FIRST.index(type(event)) if type(event) in _FIRST else len(_FIRST)), index
+
+
+def _setting(
+    emit: Callable[[events.AnyEvent], None],
+    pace: Pace,
+    only: tuple[str, ...],
+    *,
+    only_visible: bool,
+    child: bool,
+    once: bool = False,
+) -> Setting:
+    facts = host.read_facts()
+    simulated = "TOPSMON_SIMULATED" in os.environ
+    return Setting(
+        emit=emit,
+        pace=pace,
+        selection=select(only, only_visible, os.environ),
+        facts=facts,
+        table=ProcessTable(
+            own_family(child_of_screen=child), foreign_pids=facts.container and not simulated
+        ),
+        once=once,
+    )
+
+
+def _join(threads: Iterable[threading.Thread], deadline: float) -> None:
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,223 @@
+"""What opens over the screen: help, the details of a device, the choice of precisions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import SelectionList, Static
+from textual.widgets.selection_list import Selection
+
+from topsmon.state import DeviceState
+from topsmon.tui.cells import left, right, words
+from topsmon.tui.device_facts import facts
+from topsmon.tui.rate_rows import row
+from topsmon.tui.view import MARKS, View, short_name
+from topsmon.units import PRECISIONS, gibibytes, plain
+
+TEXT_WIDTH = 92
+
+CLOSE: list[BindingType] = [
+    Binding("escape,q,enter", "dismiss", "close"),
+    Binding("ctrl+c", "app.quit", "quit", priority=True),
+    Binding("ctrl+z", "app.suspend_process", "suspend", priority=True),
+]
+
+
+class TextDialog(ModalScreen[None]):
+    """Lines of plain text that scroll; Escape, q or Enter closes it."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        *CLOSE,
+        Binding("j,down", "scroll(1)", show=False),
+        Binding("k,up", "scroll(-1)", show=False),
+    ]
+
+    def __init__(self, heading: str, lines: Iterable[str]) -> None:
+        super().__init__()
+        self.heading = heading
+        self.text = "\n".join(lines)
+
+    def compose(self) -> ComposeResult:
+        """Lay out heading, text and hint. Content, not str: nothing in it is markup."""
+        with VerticalScroll(classes="dialog"):
+            yield Static(Content(self.heading), classes="heading")
+            yield Static(Content(self.text))
+            yield Static(Content("Esc closes"), classes="hint")
+
+    def action_scroll(self, lines: int) -> None:
+        """Scroll by lines."""
+        self.query_one(VerticalScroll).scroll_relative(y=lines, animate=False)
+
+
+HELP = (
+    ("q, Ctrl-C", "quit"),
+    ("1", "live tab"),
+    ("up, down, k, j", "select a device; at first it is the one with the worst finding"),
+    ("left, right, h, l", "select a precision"),
+    ("Enter", "details of the device: findings, ceilings, sources, what is not available"),
+    ("b", "measure the device a lot, even where others compute; again: less"),
+    ("B", "choose the precisions that are measured"),
+    ("Space", "pause sampling and measuring, or go on"),
+    ("+, -", "longer or shorter interval"),
+    ("m", "next theme (Ctrl-P: all themes)"),
+    ("S", "save a picture (SVG) and the numbers (JSON)"),
+    ("Ctrl-Z", "back to the shell; fg returns"),
+    ("Ctrl-P", "all commands"),
+)
+
+WORDS = (
+    ("busy", "share of time in which any kernel ran: not a share of the GPU's units"),
+    ("ceiling", "rated peak, dense, at the boost clock of the data sheet"),
+    ("ratio", "achieved / ceiling, never cut at 100 %"),
+    ("at clock", "achieved / the ceiling at the clock that was held while measuring"),
+    ("FP16a", "FP16 with FP16 accumulate; FP16 accumulates in FP32, as torch.mm does"),
+    ("TOPS", "integer operations; TFLOPS are floating-point operations"),
+)
+
+
+def help_dialog() -> TextDialog:
+    """Keys, words and signs."""
+    lines = [left(key, 20) + text for key, text in HELP]
+    lines += [""] + [left(word, 20) + text for word, text in WORDS]
+    lines += [""] + [left(f"73.0%{sign}", 20) + text for sign, text in MARKS]
+    return TextDialog("topsmon: keys and words", lines)
+
+
+def details_dialog(view: View, device: DeviceState) -> TextDialog:
+    """Everything known about one device, with the reasons for what is not known."""
+    lines = [f"{left(head, 12)}{text}" for head, text in facts(device)]
+    identity = device.identity
+    for head, value in (("UUID", identity.uuid), ("PCI", identity.pci_bus_id)):
+        if value:
+            lines.append(left(head, 12) + plain(value, 100))
+    for section in (
+        _findings(view, device),
+        _rates(view, device),
+        _ceilings(device),
+        _processes(device),
+        _unavailable(device),
+    ):
+        lines += ["", *section] if section else []
+    return TextDialog(f"{device.label}  {short_name(device)}", lines)
+
+
+def _findings(view: View, device: DeviceState) -> list[str]:
+    lines: list[str] = []
+    for finding in view.findings:
+        if finding.device not in {None, device.key}:
+            continue
+        lines += _wrapped(plain(finding.word, 6), finding.title)
+        for text in (finding.cause, *finding.evidence, finding.remedy, finding.command):
+            lines += _wrapped("", text)
+        if finding.basis:
+            lines += _wrapped("", f"basis: {finding.basis}")
+    return lines
+
+
+def _rates(view: View, device: DeviceState) -> list[str]:
+    lines = []
+    for key in PRECISIONS:
+        entry = row(view, device, key)
+        best = device.rates[key].best
+        if not entry.rate or best is None:
+            lines += _wrapped(entry.label, entry.explanation or "no rate")
+            continue
+        text = f"{right(entry.rate, 6)} {left(entry.unit, 7)}{right(entry.ratio_text or '-', 7)}"
+        parts = [entry.shape, entry.status, plain(best.method, 60), plain(best.note, 100)]
+        if best.relative_error is not None:
+            parts.append(f"relative error {best.relative_error:.1e}")
+        lines.append(left(entry.label, 12) + text + "  " + ", ".join(filter(None, parts)))
+    return ["rates", *lines]
+
+
+def _ceilings(device: DeviceState) -> list[str]:
+    ceilings = device.ceilings
+    if ceilings is None:
+        return []
+    lines = ["ceilings and their sources"]
+    if ceilings.unknown is not None:
+        lines += _wrapped("", ceilings.unknown)
+    for ceiling in ceilings.rates:
+        value = f"{ceiling.ops_per_second / 1e12:.4g}"
+        lines += _wrapped(
+            plain(ceiling.precision, 11), f"{value} T/s, {ceiling.origin}: {ceiling.source}"
+        )
+    for precision, reason in ceilings.absent.items():
+        lines += _wrapped(plain(precision, 11), reason)
+    for note in ceilings.notes:
+        lines += _wrapped("note", note)
+    return lines
+
+
+def _processes(device: DeviceState) -> list[str]:
+    entries = device.processes.entries if device.processes is not None else None
+    if not entries:
+        return []
+    lines = ["processes (PID, GiB, user, command)"]
+    for entry in entries:
+        who = "topsmon itself" if entry.own else plain(entry.command or entry.name or "", 2000)
+        lines += _wrapped(
+            str(entry.pid), f"{gibibytes(entry.memory_bytes)}  {entry.user or ''}  {who}"
+        )
+    return lines
+
+
+def _unavailable(device: DeviceState) -> list[str]:
+    reasons = dict(device.identity.unavailable)
+    if device.sample is not None:
+        reasons |= device.sample.unavailable
+    if not reasons:
+        return []
+    lines = ["not available"]
+    for field, reason in sorted(reasons.items()):
+        lines += _wrapped("", f"{field.replace('_', ' ')}: {reason}")
+    return lines
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    """Text from outside in lines under a head of twelve cells."""
+    found = words(plain(text, 4000), TEXT_WIDTH - 12) if text else []
+    return [left(head if place == 0 else "", 12) + line for place, line in enumerate(found)]
+
+
+class PrecisionChoice(ModalScreen[tuple[str, ...] | None]):
+    """Choose the precisions to measure. Enter takes the choice, Escape leaves it as it was."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q", "dismiss(None)", "leave"),
+        Binding("enter", "take", "take", priority=True),
+        *CLOSE[1:],
+    ]
+
+    def __init__(self, chosen: tuple[str, ...]) -> None:
+        super().__init__()
+        self.chosen = chosen
+
+    def compose(self) -> ComposeResult:
+        """Lay out the list."""
+        with VerticalScroll(classes="dialog"):
+            yield Static(Content("precisions that are measured"), classes="heading")
+            yield SelectionList[str](
+                *(
+                    Selection(Content(f"{left(one.label, 7)}{one.long_name}"), one.key,
+                              one.key in self.chosen)
+                    for one in PRECISIONS.values()
+                )
+            )
+            yield Static(Content("Space changes, Enter takes, Esc leaves"), classes="hint")
+
+    def on_mount(self) -> None:
+        """Put the keys where the list is."""
+        self.query_one(SelectionList).focus()
+
+    def action_take(self) -> None:
+        """Hand the choice back in the order of the table; an empty one changes nothing."""
+        selected = set(self.query_one(SelectionList).selected)
+        keys = tuple(key for key in PRECISIONS if key in selected)
+        self.dismiss(keys or None)

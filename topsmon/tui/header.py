@@ -1,0 +1,206 @@
+"""The lines above the tabs' content: identity, the worst finding with its remedy, the tabs."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import NamedTuple
+
+from topsmon import events
+from topsmon.state import State
+from topsmon.tui.cells import Line, Span, fit, line_width, two_sided, width_of, words
+from topsmon.tui.panel import Panel
+from topsmon.tui.view import SEVERITY_ROLES, View, ratio_mark, short_name, shown_devices
+from topsmon.units import NOT_AVAILABLE, PRECISIONS, gibibytes, percent, plain
+
+
+class Tab(NamedTuple):
+    """A tab that exists: its key and its name."""
+
+    key: str
+    name: str
+
+
+TABS = (Tab("1", "live"),)
+
+
+class Identity(Panel):
+    """Whose numbers these are: host, devices, driver, load of the host, rate, time."""
+
+    def lines(self, view: View, width: int, height: int) -> list[Line]:
+        """Return the one line; what matters least is left out where room is short."""
+        del height
+        parts = _identity_parts(view)
+        clock = Span(time.strftime("%H:%M:%S ", time.localtime(view.wall)), "muted")
+        room = width - line_width([clock]) - 2
+        for drop in sorted({part.rank for part in parts}, reverse=True):
+            if sum(line_width(part.spans) for part in parts) <= room:
+                break
+            parts = [part for part in parts if part.rank != drop or drop == 0]
+        return [two_sided([span for part in parts for span in part.spans], [clock], width)]
+
+
+class _Part(NamedTuple):
+    """A piece of the identity line; the highest ranks are left out first, rank 0 never."""
+
+    rank: int
+    spans: tuple[Span, ...]
+
+
+def _identity_parts(view: View) -> list[_Part]:
+    state, host = view.state, view.state.host
+    parts = [_Part(0, (Span(" topsmon ", "title"),))]
+    if state.simulated is not None:
+        word = f" SIMULATED {plain(state.simulated, 30)} "
+        parts.append(_Part(0, (Span(word, "badge-warn"), Span(" "))))
+    if host is not None:
+        parts.append(_Part(2, (Span(f" {plain(host.hostname, 40)} "),)))
+    parts.append(_Part(3, (Span(f" {devices_summary(state, view)} ", "strong"),)))
+    if host is not None and host.driver_version:
+        parts.append(_Part(5, (Span(f" driver {plain(host.driver_version, 20)} ", "muted"),)))
+    if host is not None and host.cuda_version:
+        parts.append(_Part(6, (Span(f" CUDA {plain(host.cuda_version, 10)} ", "muted"),)))
+    parts.append(_Part(4, (Span(f" {_rate(view.interval)} ", "muted"),)))
+    if view.paused:
+        parts.append(_Part(1, (Span(" PAUSED ", "badge-info"), Span(" "))))
+    load = _load(state)
+    if load:
+        parts.append(_Part(7, (Span(f" {load} ", "muted"),)))
+    return parts
+
+
+def devices_summary(state: State, view: View) -> str:
+    """Name the devices: "8 × H100 80GB HBM3", or the processor where there is no GPU."""
+    gpus = list(state.gpus())
+    if gpus:
+        names = Counter(short_name(device) for device in gpus)
+        return " + ".join(
+            f"{count} {view.glyphs.times} {name}" if count > 1 else name
+            for name, count in names.items()
+        )
+    cpus = state.ordered()
+    return short_name(cpus[0]) if cpus else "looking for devices"
+
+
+def _rate(interval: float) -> str:
+    return f"{1 / interval:.0f} Hz" if interval <= 1 else f"every {interval:g} s"
+
+
+def _load(state: State) -> str:
+    sample, host = state.host_sample, state.host
+    if sample is None:
+        return ""
+    text = f"CPU {percent(sample.cpu_busy_ratio, 0)}"
+    if sample.memory_used_bytes is not None:
+        total = host.memory_total_bytes if host is not None else None
+        text += f"  mem {gibibytes(sample.memory_used_bytes, 0)}/{gibibytes(total, 0)} GiB"
+    return text
+
+
+class WorstFinding(Panel):
+    """The worst finding in words: what, how much, why; under it what to do about it."""
+
+    def lines(self, view: View, width: int, height: int) -> list[Line]:
+        """Return one or two lines."""
+        if not view.findings:
+            return [_nothing_off(view, width)]
+        worst, more = view.findings[0], len(view.findings) - 1
+        if height > 2:
+            return tall_finding_lines(view, worst, width, height)
+        return finding_lines(view, worst, more, width)[:height]
+
+
+def finding_lines(view: View, finding: events.Finding, more: int, width: int) -> list[Line]:
+    """Two lines about a finding, arranged so that the cause and the command stay whole."""
+    badge, title, cause, remedy = _finding_parts(view, finding)
+    others = f"+{more} more, Enter " if more else ""
+    indent = width_of(badge.text) + 1
+    dash = Span(f" {view.glyphs.dash} ", "muted")
+    first = (badge, Span(" "), title, dash, cause) if cause.text else (badge, Span(" "), title)
+    second: tuple[Span, ...] = (Span(" " * indent), *remedy)
+    if line_width(first) > width and cause.text and remedy:
+        # The cause moves down; where there is a command, that is remedy enough.
+        moved = (Span(" "), cause, Span(" "), *(_command(view, finding) or remedy))
+        if line_width(moved) <= width:
+            return [two_sided((badge, Span(" "), title), [Span(others, "muted")], width), moved]
+    return [fit(first, width), two_sided(second, [Span(others, "muted")], width)]
+
+
+def tall_finding_lines(
+    view: View, finding: events.Finding, width: int, height: int
+) -> list[Line]:
+    """A finding on a narrow terminal: as many lines as it takes, the command last."""
+    badge, title, cause, remedy = _finding_parts(view, finding)
+    first, *rest = words(title.text, width - width_of(badge.text) - 1) or [""]
+    lines: list[Line] = [(badge, Span(" "), Span(first, title.role))]
+    lines += [(Span(f" {text}", title.role),) for text in rest]
+    lines += [(Span(f" {text}"),) for text in words(cause.text, width - 1)]
+    lines = lines[: height - 1]
+    return [*lines, fit((Span(" "), *remedy), width)] if remedy else lines
+
+
+def _finding_parts(
+    view: View, finding: events.Finding
+) -> tuple[Span, Span, Span, tuple[Span, ...]]:
+    role = SEVERITY_ROLES[finding.severity]
+    badge = Span(f" {plain(finding.word, 8)} ", f"badge-{role}")
+    title = Span(plain(finding.title, 300), role)
+    cause = Span(plain(finding.cause, 300), "text")
+    remedy = _command(view, finding)
+    if finding.remedy:
+        advice = plain(finding.remedy, 400)
+        remedy = (*remedy, Span(f"  {advice}", "muted")) if remedy else _arrow(view, advice, "text")
+    return badge, title, cause, remedy
+
+
+def _command(view: View, finding: events.Finding) -> tuple[Span, ...]:
+    return _arrow(view, plain(finding.command, 300), "key") if finding.command else ()
+
+
+def _arrow(view: View, text: str, role: str) -> tuple[Span, ...]:
+    return (Span(f"{view.glyphs.arrow} ", "muted"), Span(text, role))
+
+
+def _nothing_off(view: View, width: int) -> Line:
+    devices = shown_devices(view.state)
+    if not any(device.sample is not None for device in devices):
+        return fit((Span(" wait ", "badge-info"), Span(" the first samples are on their way")), width)
+    count = f"{len(devices)} devices, " if len(devices) > 1 else ""
+    ratios = [
+        ratio
+        for device in devices
+        if (ratio := device.ratio(view.precision)) is not None
+        and ratio_mark(device, view.precision) == " "
+    ]
+    text = f" {count}nothing is off"
+    if ratios:
+        low, high = percent(min(ratios)), percent(max(ratios))
+        between = low if low == high else f"{low} to {high}"
+        text += f"; {PRECISIONS[view.precision].label} at {between} of the rated ceiling"
+    return fit((Span(" ok ", "badge-ok"), Span(text)), width)
+
+
+class TabLine(Panel):
+    """The tabs at the left; at the right what the benchmarks of the selected device do."""
+
+    def lines(self, view: View, width: int, height: int) -> list[Line]:
+        """Return the one line."""
+        del height
+        tabs = [Span(f" {tab.key} {tab.name} ", "tab") for tab in TABS]
+        return [two_sided(tabs, (Span(benchmark_status(view) + " ", "muted"),), width)]
+
+
+def benchmark_status(view: View) -> str:
+    """What the benchmarks of the selected device do, and which key changes it."""
+    device = view.device
+    if view.paused:
+        return "paused: Space goes on"
+    if device is None:
+        return ""
+    if device.key in view.benchmarking and device.prober.idle_reason is None:
+        return f"{device.label}: measuring as much as possible, b for less"
+    if device.prober.idle_reason is not None:
+        return f"{plain(device.prober.idle_reason, 200)}: b measures anyway"
+    if device.prober.ready is not None:
+        return f"{device.label}: measuring now and then, b for more"
+    return NOT_AVAILABLE + ": no benchmarks here" if device.prober.worker is not None else ""

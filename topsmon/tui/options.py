@@ -1,0 +1,58 @@
+"""What the screen is given: its options, and the session that it shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from topsmon import events
+from topsmon.state import State
+
+
+@dataclass(frozen=True)
+class ScreenOptions:
+    """Options of the screen alone.
+
+    `theme` None picks the default. `training_hint` is one line telling how to watch a training run;
+    without it nothing is said about training. `debug` shows tracebacks.
+    """
+
+    theme: str | None = None
+    ascii_only: bool = False
+    color: bool = True
+    mouse: bool = True
+    debug: bool = False
+    training_hint: str | None = None
+
+
+class SessionLike(Protocol):
+    """What the screen needs of a session. No method blocks."""
+
+    state: State
+    interval: float
+    precisions: tuple[str, ...]
+    paused: bool
+
+    async def start(self) -> None:
+        """Start the children."""
+
+    async def stop(self) -> None:
+        """End the children within about 100 ms."""
+
+    def findings(self) -> tuple[events.Finding, ...]:
+        """Return the diagnosis, worst first."""
+
+    def set_interval(self, seconds: float) -> None:
+        """Change the sampling interval."""
+
+    def pause(self, paused: bool) -> None:
+        """Stop or resume sampling and measuring."""
+
+    def benchmark(self, device_key: str | None, on: bool) -> None:
+        """Measure more on a device (None: on all), also where others compute; or stop that."""
+
+    def benchmarking(self, device_key: str) -> bool:
+        """Tell whether the user has asked for measurements on this device."""
+
+    def choose_precisions(self, keys: tuple[str, ...]) -> None:
+        """Measure only these precisions from now on."""

@@ -1,0 +1,40 @@
+"""Save what the screen shows: a picture and the numbers behind it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+
+
+def default_directory() -> Path:
+    """Where snapshots go: the XDG state directory."""
+    import platformdirs
+
+    return platformdirs.user_state_path("topsmon") / "snapshots"
+
+
+def save(
+    directory: Path, wall: float, picture: str, numbers: bytes, done: Callable[[str, bool], None]
+) -> None:
+    """Write both files in a thread of their own: a hanging file system must not hold the screen.
+
+    `done` is called in that thread with a message and whether it went well. The thread is a daemon,
+    so that it cannot delay the exit either.
+    """
+    Thread(target=_write, args=(directory, wall, picture, numbers, done), daemon=True).start()
+
+
+def _write(
+    directory: Path, wall: float, picture: str, numbers: bytes, done: Callable[[str, bool], None]
+) -> None:
+    stem = directory / time.strftime("topsmon-%Y%m%d-%H%M%S", time.localtime(wall))
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        stem.with_suffix(".svg").write_text(picture, encoding="utf-8")
+        stem.with_suffix(".json").write_bytes(numbers)
+    except OSError as error:
+        done(f"snapshot not saved: {error.filename or directory}: {error.strerror}", False)
+    else:
+        done(f"saved {stem}.svg and .json", True)
