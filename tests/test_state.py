@@ -225,3 +225,15 @@ def test_a_slowdown_is_not_hidden_by_an_old_result_of_another_shape() -> None:
     assert precision.best.rate_ops_per_second == 760e12
     state.apply(rate(400e12, shape=small), 12.0)
     assert precision.best.rate_ops_per_second == 400e12
+
+
+def test_a_new_poller_starts_without_the_troubles_of_the_last_one() -> None:
+    status = events.DeviceStatus(**HEADER, device="GPU-0", condition="error", since=1.0)
+    problem = events.Problem(**HEADER, subject="nvml", code="reloaded", message="m")
+    state = folded(status, problem)
+    hello = events.Hello(**HEADER, version="1", schema=1, role="prober", pid=1)
+    state.apply(hello, 2.0)
+    assert state.devices["GPU-0"].condition == "error"
+    state.apply(events.Hello(**HEADER, version="1", schema=1, role="poller", pid=2), 3.0)
+    assert state.devices["GPU-0"].condition == "ok"
+    assert not state.problems

@@ -238,6 +238,11 @@ class State:
         if isinstance(event, events.Hello):
             if self.hello is None or event.role == "poller":
                 self.hello = event
+            if event.role == "poller":
+                # A new poller knows nothing of its predecessor's troubles and tells its own.
+                self.problems.pop("nvml", None)
+                for device in self.devices.values():
+                    device.status = device.status_seen = None
         elif isinstance(event, events.Host):
             self.host = event
         elif isinstance(event, events.HostSample):

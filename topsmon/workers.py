@@ -172,9 +172,8 @@ class Worker:
                 await asyncio.wait_for(errors, 0.2)
         finally:
             errors.cancel()
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+            # Kills a child that lives on and closes its pipes, without waiting for either.
+            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  no public way
         return code
 
     async def _read_events(self, process: asyncio.subprocess.Process) -> None:

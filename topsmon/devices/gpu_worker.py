@@ -45,7 +45,7 @@ class Setting:
     once: bool = False
     stall_seconds: float = 5.0
     search_seconds: float = 10.0
-    retry_seconds: float = 30.0
+    retry_seconds: float = 10.0
     asleep_seconds: float = 2.0
     root: Path = ROOT
 

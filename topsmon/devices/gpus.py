@@ -51,8 +51,9 @@ class Gpus:
             asleep = self._all_asleep()
             outcome = None if asleep else self._initialise()
             if isinstance(outcome, nvml.Driver):
-                self._enumerate(outcome)
-                return
+                outcome = self._enumerate(outcome)
+                if outcome is None:
+                    return
             if outcome is not None:
                 self._tell(outcome)
             self._enumerated.set()
@@ -106,7 +107,8 @@ class Gpus:
         trouble = startup.initialise(driver, self._watch, container=container)
         return driver if trouble is None else trouble
 
-    def _enumerate(self, driver: nvml.Driver) -> None:
+    def _enumerate(self, driver: nvml.Driver) -> startup.Trouble | None:
+        """Start a worker for each GPU. Return what makes that worth another try, None if done."""
         version, cuda = startup.driver_versions(driver, self._watch)
         stamped = stamp(self._setting.facts.hostname)
         self._setting.emit(
@@ -116,11 +118,10 @@ class Gpus:
         )
         count = driver.call(self._watch, "nvmlDeviceGetCount")
         if isinstance(count, nvml.Unavailable):
-            self._tell(startup.trouble(count.code or nvml.UNKNOWN, container=False))
-            return
+            return startup.trouble(count.code or nvml.UNKNOWN, container=False)
         if count == 0:
             self._tell(startup.no_gpu())
-            return
+            return None
         self._clear_problem()
         self._setting = dataclasses.replace(
             self._setting, selection=self._setting.selection.within(count)
@@ -132,6 +133,7 @@ class Gpus:
         for worker in workers:
             worker.thread.start()
         self.workers = workers
+        return None
 
     # Problems -------------------------------------------------------------------------------------
 

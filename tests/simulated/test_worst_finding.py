@@ -1,0 +1,80 @@
+"""Every scenario through the real poller and probers: does the screen get the right worst word?"""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from topsmon.diagnosis import device_word, diagnose
+from topsmon.session import Session, SessionOptions
+from topsmon.simulated import SCENARIOS, SimulationError, prepare
+
+pytestmark = pytest.mark.real
+
+AHEAD_SECONDS = 4.0
+"""Scenario time at the start, so that faults of the 6th second need two seconds of waiting."""
+QUIET_SECONDS = 4.0
+PATIENCE_SECONDS = 25.0
+AT_ONCE = 6
+SEVERITY = ("ok", "note", "SHARED", "N/A", "FULL", "SLOW", "HOT", "STALE", "LOST", "FAIL")
+
+
+def worst_word(session: Session) -> str:
+    """The word of the worst finding: of a GPU, or of the machine.
+
+    The CPU is the real one of this machine, on which anything may be going on.
+    """
+    found = diagnose(session.state, time.monotonic())
+    findings = [finding for finding in found if finding.device != "cpu"]
+    words = ["ok", *(device_word(device, findings) for device in session.state.gpus())]
+    words += [finding.word for finding in findings]
+    return max(words, key=SEVERITY.index)
+
+
+async def watch(name: str, directory: Path) -> str:
+    """Run a scenario until its expected word shows (a quiet one: for a while)."""
+    expected = SCENARIOS[name].expected
+    environment = dict(prepare(name, directory))
+    start = float(environment["TOPSMON_SIMULATED_START"]) - AHEAD_SECONDS
+    environment["TOPSMON_SIMULATED_START"] = repr(start)
+    session = Session(SessionOptions(interval=0.3, simulated=name, environment=environment))
+    await session.start()
+    try:
+        began = time.monotonic()
+        word = ""
+        while time.monotonic() - began < PATIENCE_SECONDS:
+            await asyncio.sleep(0.2)
+            waited = time.monotonic() - began
+            word = worst_word(session)
+            measured = any(device.sample is not None for device in session.state.ordered())
+            if word == expected and measured and (word not in {"ok", "note"} or waited > QUIET_SECONDS):
+                break
+        return word
+    finally:
+        await session.stop()
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    directory = tmp_path_factory.mktemp("driver")
+    try:
+        prepare("idle", directory)
+    except SimulationError as error:
+        pytest.skip(str(error))
+
+    async def watch_all() -> dict[str, str]:
+        places = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name: str) -> tuple[str, str]:
+            async with places:
+                return name, await watch(name, directory)
+
+        return dict(await asyncio.gather(*(one(name) for name in SCENARIOS)))
+
+    return asyncio.run(watch_all())
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_the_worst_word(name: str, words: dict[str, str]) -> None:
+    assert words[name] == SCENARIOS[name].expected
