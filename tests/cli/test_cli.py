@@ -173,8 +173,10 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
 
 def test_an_internal_error_is_one_line_and_a_traceback_only_under_debug() -> None:
     script = (
-        "import sys, topsmon.cli as cli\n"
-        "cli._snapshot = lambda *a, **k: 1 / 0\n"
+        "import sys\n"
+        "from topsmon import cli\n"
+        "from topsmon.cli import screen\n"
+        "screen.snapshot = lambda *a, **k: 1 / 0\n"
         "sys.exit(cli.run(sys.argv[1:]))\n"
     )
     for options, traceback in ((["--once"], False), (["--once", "--debug"], True)):

@@ -1,0 +1,166 @@
+"""What all commands share: exit codes, common options, the simulated driver, output."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from topsmon.state import State
+
+OK, WARN, FAIL, UNKNOWN, USAGE, INTERRUPTED = 0, 1, 2, 3, 64, 130
+SNAPSHOT_SECONDS = 2.0
+"""A snapshot waits this long at the most for a driver that does not answer."""
+
+INSIDE_SIMULATION = "TOPSMON_INSIDE_SIMULATION"
+DEVICES_HELP = "Only these devices: indexes, UUIDs or their beginnings, cpu (comma-separated)."
+
+
+class Failure(click.ClickException):
+    """An error the user can act on: one line, exit code UNKNOWN."""
+
+    exit_code = UNKNOWN
+
+
+@dataclass(frozen=True)
+class Common:
+    """Options that hold for every command, wherever they stand on the command line."""
+
+    interval: float = 1.0
+    only: tuple[str, ...] = ()
+    only_visible: bool = False
+    simulate: str | None = None
+    python: str | None = None
+    ascii_only: bool = False
+    color: bool = True
+    debug: bool = False
+    arguments: tuple[str, ...] = ()
+
+    def ascii_for(self, stream: Any) -> bool:
+        """Tell whether text for this stream must be ASCII."""
+        return self.ascii_only or not is_utf8(stream)
+
+
+def split_list(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Turn "0,2" "cpu" into ("0", "2", "cpu")."""
+    return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
+
+
+_COMMON_OPTIONS: tuple[Callable[..., Any], ...] = (
+    click.option("-o", "--only", multiple=True, callback=split_list, help=DEVICES_HELP),
+    click.option("--only-visible", is_flag=True, help="Only the devices in CUDA_VISIBLE_DEVICES."),
+    click.option(
+        "--simulate",
+        metavar="SCENARIO",
+        help="Read a simulated GPU driver instead of the real one; 'list' names the scenarios.",
+    ),
+    click.option(
+        "--python",
+        metavar="PATH",
+        help="Interpreter whose torch measures (default: our own, then the active environment's).",
+    ),
+    click.option("--ascii", "ascii_only", is_flag=True, help="ASCII characters only."),
+    click.option("--debug", is_flag=True, help="Show tracebacks."),
+)
+_COMMON_FIELDS = ("only", "only_visible", "simulate", "python", "ascii_only", "debug")
+
+
+def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the common options too; its first argument is then a `Common`."""
+
+    @functools.wraps(function)
+    def command(**options: Any) -> Any:
+        given = {name: options.pop(name) for name in _COMMON_FIELDS}
+        changes = {name: value for name, value in given.items() if value}
+        common: Common = click.get_current_context().obj
+        return function(dataclasses.replace(common, **changes), **options)
+
+    for option in reversed(_COMMON_OPTIONS):
+        command = option(command)
+    return command
+
+
+def exit_code(severities: Sequence[str]) -> int:
+    """The worst severity as an exit code."""
+    return FAIL if "fail" in severities else WARN if "warn" in severities else OK
+
+
+def is_utf8(stream: Any) -> bool:
+    """True where a stream takes any character."""
+    encoding = getattr(stream, "encoding", None) or ""
+    return encoding.lower().replace("-", "").replace("_", "") == "utf8"
+
+
+def write_text(text: str) -> None:
+    """Write text to stdout whatever its encoding; what it lacks becomes "?"."""
+    data = (text.rstrip("\n") + "\n").encode(sys.stdout.encoding or "ascii", errors="replace")
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
+
+
+def write_bytes(data: bytes) -> None:
+    """Write a finished document to stdout."""
+    sys.stdout.buffer.write(data)
+    sys.stdout.flush()
+
+
+def width() -> int:
+    """Columns of the terminal, 100 where there is none."""
+    import shutil
+
+    return shutil.get_terminal_size((100, 24)).columns
+
+
+def prepare_simulation(name: str | None) -> dict[str, str]:
+    """Build the simulated driver; return the environment that makes a child use it."""
+    if name is None:
+        return {}
+    import platformdirs
+
+    from topsmon.simulated import SCENARIOS, SimulationError, prepare
+
+    if name not in SCENARIOS and not name.endswith(".json"):
+        raise click.UsageError(f"--simulate {name}: no such scenario; see topsmon --simulate list")
+    try:
+        return prepare(name, platformdirs.user_cache_path("topsmon") / "simulated")
+    except SimulationError as error:
+        raise Failure(str(error)) from error
+
+
+def enter_simulation(common: Common) -> None:
+    """Become a process that reads the simulated driver.
+
+    The loader reads LD_LIBRARY_PATH at start only, so the program is started anew, in place.
+    """
+    if common.simulate is None or os.environ.get(INSIDE_SIMULATION) == common.simulate:
+        return
+    environment = {**os.environ, **prepare_simulation(common.simulate), "PYTHONSAFEPATH": "1"}
+    environment[INSIDE_SIMULATION] = common.simulate
+    command = [sys.executable, "-m", "topsmon", *common.arguments]
+    os.execve(sys.executable, command, environment)
+
+
+def snapshot_state(common: Common) -> State:
+    """Read everything once, in this process, and fold it."""
+    enter_simulation(common)
+    from topsmon.devices import poller
+    from topsmon.state import State
+
+    try:
+        events = poller.snapshot(SNAPSHOT_SECONDS, common.only, common.only_visible)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    state = State()
+    for event in events:
+        state.apply(event, time.monotonic())
+    return state

@@ -1,0 +1,121 @@
+"""topsmon flops: FLOPs and bytes of a model, counted by a child that has torch and the model."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+import topsmon
+from topsmon.cli.common import (
+    OK,
+    Common,
+    Failure,
+    common_options,
+    snapshot_state,
+    width,
+    write_bytes,
+    write_text,
+)
+
+if TYPE_CHECKING:
+    from topsmon.report.flops import Device
+
+COUNTER = Path(topsmon.__file__).parent / "flops"
+
+
+@click.command()
+@click.argument("target", metavar="MODULE:FACTORY")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="SHAPE",
+    help="Shape of an input, as 1x3x224x224, 8x128:int64 or name=8x128; repeat for several.",
+)
+@click.option("--training", is_flag=True, help="Count the backward pass too.")
+@click.option("--input-grad", is_flag=True, help="The inputs need a gradient as well.")
+@click.option("--dtype", metavar="DTYPE", help="Convert the module first, as float16.")
+@click.option("--precision", metavar="KEY", help="Best time at this precision alone, as bf16.")
+@click.option("--depth", type=click.IntRange(1), help="Sum up modules below this depth.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@common_options
+def command(
+    common: Common,
+    target: str,
+    inputs: tuple[str, ...],
+    training: bool,
+    input_grad: bool,
+    dtype: str | None,
+    precision: str | None,
+    depth: int | None,
+    as_json: bool,
+) -> None:
+    """FLOPs and bytes per layer, what bounds each here, and the best possible time.
+
+    FACTORY is a function, a class or a ready module of MODULE (a module's name or a .py file). A
+    multiply-add counts as two FLOPs.
+    """
+    options = [part for shape in inputs for part in ("--input", shape)]
+    options += ["--training"] * training + ["--input-grad"] * input_grad
+    options += ["--dtype", dtype] if dtype else []
+    options += ["--debug"] * common.debug
+    device = _device(common)
+    counted = _count(common, target, options)
+    from topsmon.report import flops
+    from topsmon.report.counted import load
+
+    try:
+        count = load(counted)
+    except ValueError as error:
+        raise Failure(str(error)) from error
+    if as_json:
+        write_bytes(flops.to_json(count, device))
+        return
+    try:
+        text = flops.text(
+            count,
+            device,
+            precision=precision,
+            backward=training,
+            depth=depth,
+            width=max(80, width()),
+            ascii_only=common.ascii_for(sys.stdout),
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    write_text(text)
+
+
+def _count(common: Common, target: str, options: list[str]) -> bytes:
+    """Let a Python with torch count; its own one-line errors have gone to stderr."""
+    from topsmon import interpreter
+
+    found = asyncio.run(interpreter.find(common.python, os.environ))
+    if found.path is None:
+        raise Failure(found.problem)
+    command = [found.path, str(COUNTER), target, *options]
+    result = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    if result.returncode != OK:
+        raise click.exceptions.Exit(result.returncode)
+    return result.stdout
+
+
+def _device(common: Common) -> Device:
+    """The first GPU, or the CPU, with the clock it was last measured at."""
+    state = snapshot_state(common)
+    from topsmon import results
+    from topsmon.report.flops import Device
+
+    if state.simulated is None:
+        for result in results.load(results.default_path()):
+            state.remember(result)
+    device = next(iter(state.ordered()), None)
+    if device is None:
+        raise Failure("no device to hold the count against")
+    return Device(device.identity.name, device.ceilings)

@@ -1,0 +1,189 @@
+"""The command `topsmon` itself: its options, its settings file, and its commands by name."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from topsmon import __version__
+from topsmon.cli.common import DEVICES_HELP, OK, Common, split_list
+
+COMMANDS = {
+    "flops": "FLOPs and bytes per layer of a model, and its best possible time here.",
+    "specs": "Theoretical ceilings of this machine's devices, or of any board.",
+    "stream": "Write the event stream as JSON lines.",
+}
+
+
+class Commands(click.Group):
+    """Commands by name; a command's module is imported when it is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """All names, in order."""
+        del ctx
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of a command."""
+        del ctx
+        if cmd_name not in COMMANDS:
+            return None
+        found = importlib.import_module(f"topsmon.cli.{cmd_name}").command
+        assert isinstance(found, click.Command)
+        found.name = cmd_name
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands without importing them."""
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+def _read_config(
+    context: click.Context, _parameter: click.Parameter, value: str | None
+) -> str | None:
+    """Make a TOML file's keys the defaults of the options of the same names."""
+    path = Path(value) if value is not None else _default_config()
+    if value is None and not path.is_file():
+        return None
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise click.UsageError(f"--config {path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise click.UsageError(f"{path} is not valid TOML: {error}") from error
+    known = {parameter.name for parameter in context.command.params}
+    unknown = sorted(set(settings) - known)
+    if unknown:
+        raise click.UsageError(
+            f"{path}: unknown setting {unknown[0]!r}; settings are named like the options"
+        )
+    context.default_map = {**(context.default_map or {}), **settings}
+    return str(path)
+
+
+def _default_config() -> Path:
+    import platformdirs
+
+    return platformdirs.user_config_path("topsmon") / "config.toml"
+
+
+@click.group(
+    cls=Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Exit codes: 0 OK, 1 WARN, 2 FAIL, 3 UNKNOWN, 64 wrong usage, 130 interrupted.",
+)
+@click.option("-1", "--once", is_flag=True, help="Print one snapshot and exit.")
+@click.option("--json", "as_json", is_flag=True, help="With --once: print it as JSON.")
+@click.option(
+    "-i",
+    "--interval",
+    type=click.FloatRange(0.1, 60.0),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two samples.",
+)
+@click.option("-o", "--only", multiple=True, callback=split_list, help=DEVICES_HELP)
+@click.option("--only-visible", is_flag=True, help="Only the devices in CUDA_VISIBLE_DEVICES.")
+@click.option(
+    "--simulate",
+    metavar="SCENARIO",
+    help="Show a simulated GPU driver instead of the real one; 'list' names the scenarios.",
+)
+@click.option(
+    "--python",
+    metavar="PATH",
+    help="Interpreter whose torch measures (default: our own, then the active environment's).",
+)
+@click.option(
+    "--bench/--no-bench",
+    default=True,
+    show_default=True,
+    help="Measure rates in short bursts while the screen is open.",
+)
+@click.option("--theme", metavar="NAME", help="Colours of the screen; m shows the next one.")
+@click.option("--mouse/--no-mouse", default=True, show_default=True, help="Use the mouse.")
+@click.option("--ascii", "ascii_only", is_flag=True, help="Draw with ASCII characters only.")
+@click.option("--color/--no-color", default=True, help="Colours; NO_COLOR is respected too.")
+@click.option(
+    "--config",
+    callback=_read_config,
+    is_eager=True,
+    metavar="FILE",
+    help="TOML file of defaults for these options.",
+)
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+@click.version_option(__version__, "-V", "--version", message="topsmon %(version)s")
+@click.pass_context
+def root(
+    context: click.Context,
+    *,
+    once: bool,
+    as_json: bool,
+    interval: float,
+    only: tuple[str, ...],
+    only_visible: bool,
+    simulate: str | None,
+    python: str | None,
+    bench: bool,
+    theme: str | None,
+    mouse: bool,
+    ascii_only: bool,
+    color: bool,
+    config: str | None,
+    debug: bool,
+) -> None:
+    """Show what this machine's GPUs (or CPU) can do, what they do now, and why not more.
+
+    Without a command: the live screen, or one text snapshot where there is no terminal.
+    """
+    del config
+    common = Common(
+        interval=interval,
+        only=only,
+        only_visible=only_visible,
+        simulate=simulate,
+        python=python,
+        ascii_only=ascii_only,
+        color=color and not os.environ.get("NO_COLOR"),
+        debug=debug,
+        arguments=context.obj or (),
+    )
+    context.obj = common
+    if simulate == "list":
+        _list_scenarios()
+        context.exit(OK)
+    if context.invoked_subcommand is not None:
+        return
+    if as_json and not once:
+        raise click.UsageError("--json goes with --once (topsmon --once --json)")
+    from topsmon.cli import screen
+
+    if once or not _has_screen():
+        context.exit(screen.snapshot(common, as_json=as_json))
+    context.exit(screen.screen(common, bench=bench, theme=theme, mouse=mouse))
+
+
+def _has_screen() -> bool:
+    """True where a full-screen program can run: three terminals and a capable TERM."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    terminals = all(stream is not None and stream.isatty() for stream in streams)
+    return terminals and os.environ.get("TERM", "") not in {"", "dumb"}
+
+
+def _list_scenarios() -> None:
+    from topsmon.simulated import SCENARIOS
+
+    width = max(len(name) for name in SCENARIOS)
+    for name, scenario in SCENARIOS.items():
+        click.echo(f"{name:<{width}}  {scenario.description}")

@@ -1,0 +1,30 @@
+"""topsmon stream: the poller, which the screen starts too."""
+
+from __future__ import annotations
+
+import click
+
+from topsmon.cli.common import Common, common_options, enter_simulation
+
+
+@click.command()
+@click.option("-i", "--interval", type=click.FloatRange(0.1, 60.0), help="Seconds between samples.")
+@click.option("--gpu/--no-gpu", default=True, help="Read the GPU driver.")
+@click.option("--until-stdin-closes", is_flag=True, hidden=True)
+@common_options
+def command(common: Common, interval: float | None, gpu: bool, until_stdin_closes: bool) -> None:
+    """Write the event stream as JSON lines until interrupted."""
+    enter_simulation(common)
+    from topsmon.devices import poller
+
+    try:
+        code = poller.run(
+            interval or common.interval,
+            common.only,
+            common.only_visible,
+            until_stdin_closes,
+            gpu=gpu,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    raise click.exceptions.Exit(code)
