@@ -1,8 +1,10 @@
 """The session's policy: who may be measured, who is using a device, what is kept."""
 
+import msgspec
 import pytest
 
 from topsmon import events
+from topsmon.interpreter import Interpreter
 from topsmon.session import Session, SessionOptions, foreign_use, usable_cpus
 from topsmon.state import State
 
@@ -187,3 +189,16 @@ def test_a_precision_that_ends_its_worker_twice_is_left_out() -> None:
     made._prober_started(GPU)
     (command,) = [c for c in told.commands if c["command"] == "precisions"]
     assert "fp8" not in command["keys"]  # type: ignore[operator]
+
+
+def test_a_prober_speaks_of_its_device_under_the_key_of_the_row() -> None:
+    made = feed(session(), device("gpu-0"), sample("gpu-0"), processes("gpu-0"))
+    made._interpreter = Interpreter("/usr/bin/python3")
+    asleep = msgspec.structs.replace(device("gpu-0"), uuid="GPU-77")
+    feed(made, asleep)
+    command = made._prober_command(made.state.devices["gpu-0"])
+    assert command is not None
+    assert command[command.index("--device") + 1] == "GPU-77"
+    rate = events.RateMeasured(**HEADER, device="GPU-77", precision="fp32", rate_ops_per_second=1.0)
+    made._receive_from_prober("gpu-0", rate)
+    assert made.state.devices["gpu-0"].rates["fp32"].latest is not None

@@ -237,3 +237,15 @@ def test_a_new_poller_starts_without_the_troubles_of_the_last_one() -> None:
     state.apply(events.Hello(**HEADER, version="1", schema=1, role="poller", pid=2), 3.0)
     assert state.devices["GPU-0"].condition == "ok"
     assert not state.problems
+
+
+def test_a_slot_has_one_row_when_a_new_poller_knows_its_gpu_by_uuid() -> None:
+    state = State()
+    state.apply(gpu(0, "gpu-0"), 1.0)
+    state.apply(gpu(1, "GPU-b"), 1.0)
+    state.apply(events.Hello(**HEADER, version="1", schema=1, role="poller", pid=2), 2.0)
+    state.apply(gpu(0, "GPU-a"), 3.0)
+    assert [device.key for device in state.ordered()] == ["GPU-a", "GPU-b"]
+    state.apply(gpu(1, "GPU-b"), 3.0)
+    state.apply(gpu(1, "GPU-c"), 4.0)  # two devices of one index, both alive: keep both
+    assert set(state.devices) == {"GPU-a", "GPU-b", "GPU-c"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from topsmon import events
-from topsmon.workers import EXIT_NO_TORCH, RestartPolicy, Worker
+from topsmon.workers import EXIT_NO_TORCH, EXIT_USAGE, RestartPolicy, Worker
 
 HELLO = (
     "import json, os, sys, time\n"
@@ -116,12 +116,14 @@ async def test_a_child_that_always_crashes_is_given_up_with_its_last_words() -> 
     await child.stop()
 
 
-async def test_some_exit_codes_are_final() -> None:
+@pytest.mark.parametrize("code", [EXIT_NO_TORCH, EXIT_USAGE])
+async def test_some_exit_codes_are_final(code: int) -> None:
     listener = Listener()
-    child = worker(f"sys.exit({EXIT_NO_TORCH})", listener)
+    child = worker(f"sys.exit({code})", listener)
     child.start()
     await listener.until(lambda: "failed" in listener.conditions())
     assert "restarted" not in listener.conditions()
+    assert child.exit_code == code
     await child.stop()
 
 

@@ -23,7 +23,7 @@ from topsmon.diagnosis import diagnose
 from topsmon.diagnosis.observe import other_processes
 from topsmon.state import DeviceState, State
 from topsmon.units import PRECISIONS, plain
-from topsmon.workers import EXIT_NO_TORCH, RestartPolicy, Worker
+from topsmon.workers import EXIT_USAGE, RestartPolicy, Worker
 
 BACKGROUND_DUTY = 0.03
 """Share of time measured while nobody asked for more."""
@@ -244,7 +244,8 @@ class Session:
 
     def _worker_failed(self, name: str, event: events.Worker) -> None:
         """A driver library that crashes the poller again and again must not cost the CPU's view."""
-        if name != POLLER or self._without_driver:
+        refused = self._poller is not None and self._poller.exit_code == EXIT_USAGE
+        if name != POLLER or self._without_driver or refused:
             return
         self._without_driver = True
         crashed = events.Problem(
@@ -342,16 +343,17 @@ class Session:
         worker = Worker(
             f"prober {device.key}",
             command,
-            self.receive,
+            lambda event: self._receive_from_prober(device.key, event),
             environment=self.options.environment,
-            policy=RestartPolicy(limit=5, window_seconds=600.0, never=(EXIT_NO_TORCH,)),
+            policy=RestartPolicy(limit=5, window_seconds=600.0),
             on_start=lambda: self._prober_started(device.key),
         )
         self._probers[device.key] = worker
         worker.start()
 
     def _prober_command(self, device: DeviceState) -> list[str] | None:
-        options = ["--device", device.key, "--duty", str(self._duty(device.key))]
+        identity = device.identity.uuid or device.key
+        options = ["--device", identity, "--duty", str(self._duty(device.key))]
         if self.options.simulated is not None:
             return [sys.executable, "-m", "topsmon.simulated.prober", *options]
         if self._interpreter is None:
@@ -360,6 +362,12 @@ class Session:
             self._note_idle(device, self._interpreter.problem)
             return None
         return [self._interpreter.path, str(PROBES), *options]
+
+    def _receive_from_prober(self, key: str, event: events.AnyEvent) -> None:
+        """Take a prober's event; a GPU that was asleep or lost at the start has another key."""
+        if getattr(event, "device", key) != key:
+            event = msgspec.structs.replace(event, device=key)
+        self.receive(event)
 
     def _prober_started(self, key: str) -> None:
         """Tell a fresh child what its predecessor knew."""

@@ -85,6 +85,7 @@ class DeviceState:
     processes: events.Processes | None = None
     prober: ProberState = field(default_factory=ProberState)
     highest_clock_mhz: float | None = None
+    reported: bool = True
     rates: dict[str, PrecisionState] = field(
         default_factory=lambda: {key: PrecisionState(key) for key in PRECISIONS}
     )
@@ -243,6 +244,7 @@ class State:
                 self.problems.pop("nvml", None)
                 for device in self.devices.values():
                     device.status = device.status_seen = None
+                    device.reported = False
         elif isinstance(event, events.Host):
             self.host = event
         elif isinstance(event, events.HostSample):
@@ -265,6 +267,15 @@ class State:
                 _apply_device(device, waiting, now)
         else:
             device.identity = event
+            device.reported = True
+        self._drop_predecessors(event)
+
+    def _drop_predecessors(self, event: events.Device) -> None:
+        """Drop what an earlier poller knew of the same slot under another key."""
+        for key, device in list(self.devices.items()):
+            same_slot = (device.identity.kind, device.identity.index) == (event.kind, event.index)
+            if same_slot and key != event.device and not device.reported:
+                del self.devices[key]
 
     def _hold(self, event: events.AnyEvent) -> None:
         """Keep a few events that came before their device's identity."""

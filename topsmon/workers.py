@@ -25,6 +25,8 @@ STOP_GRACE_SECONDS = 0.06
 REAP_SECONDS = 0.03
 STDERR_LINES = 8
 
+EXIT_USAGE = 64
+"""The child refuses its options: starting it again would not help."""
 EXIT_NO_TORCH = 69
 """A prober's interpreter cannot import torch: starting it again would not help."""
 EXIT_DEVICE_ERROR = 70
@@ -44,7 +46,7 @@ class RestartPolicy:
     limit: int = 3
     window_seconds: float = 120.0
     first_pause_seconds: float = 0.5
-    never: tuple[int, ...] = (EXIT_NO_TORCH,)
+    never: tuple[int, ...] = (EXIT_USAGE, EXIT_NO_TORCH)
 
 
 @dataclass
@@ -72,6 +74,7 @@ class Worker:
         self.decoder = events.LineDecoder()
         self.process: asyncio.subprocess.Process | None = None
         self.restarts = 0
+        self.exit_code: int | None = None
         self._receive = receive
         self._environment = {**os.environ, **(environment or {}), "PYTHONSAFEPATH": "1"}
         self._source = source
@@ -126,7 +129,7 @@ class Worker:
         while True:
             self._stderr.clear()
             self._report("starting")
-            code = await self._run_once()
+            self.exit_code = code = await self._run_once()
             if self._stopping:
                 return
             detail = _describe_end(code, self._stderr)

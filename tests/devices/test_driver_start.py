@@ -120,6 +120,22 @@ def test_a_driver_that_is_loaded_later_is_found(simulate: Simulate, monkeypatch)
     assert poller.sample(0).power_watts is not None
 
 
+def test_a_driver_that_is_still_being_reloaded_is_tried_again(simulate: Simulate) -> None:
+    content = {
+        "title": "reload",
+        "description": "the first count fails",
+        "expected": "ok",
+        "count": 1,
+        "device": {"name": "NVIDIA A2", "power_watts": 20},
+        "faults": [{"call": "nvmlDeviceGetCount*", "return": "Uninitialized", "count": 1}],
+    }
+    poller = simulate(content, retry_seconds=0.2)
+    problem = poller.wait(events.Problem)
+    assert problem.code == "nvml-1"
+    assert poller.wait(events.Problem).code is None
+    assert poller.sample(0).power_watts == 20
+
+
 def test_sleeping_gpus_are_not_woken(simulate: Simulate, tmp_path: Path) -> None:
     device = tmp_path / "root/sys/bus/pci/devices/0000:1b:00.0"
     (device / "power").mkdir(parents=True)

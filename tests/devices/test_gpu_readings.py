@@ -125,6 +125,18 @@ def test_old_driver_falls_back_to_the_calls_it_has(simulate: Simulate) -> None:
     assert poller.processes().entries == ()
 
 
+@pytest.mark.parametrize(
+    ("mebibytes", "size"),
+    [(16384, 17_179_869_184), (24576, 25_769_803_776)],
+)
+def test_memory_is_the_frame_buffer_in_bytes(simulate: Simulate, mebibytes: int, size: int) -> None:
+    """A 16 GiB and a 24 GiB board; no aperture (BAR1) is added."""
+    content = one_gpu(memory_total_mib=mebibytes, memory_used_mib=14360, memory_reserved_mib=0)
+    sample = simulate(content).first_sample()
+    assert sample.memory_total_bytes == size
+    assert sample.memory_used_bytes == 15_057_551_360
+
+
 @pytest.mark.parametrize("scenario", ["gb10", "gb10-zero"])
 def test_unified_memory_is_the_sum_of_the_processes(simulate: Simulate, scenario: str) -> None:
     """A DGX Spark with 121.69 GiB: its processes hold 89.276 GiB, MemTotal-MemAvailable more."""

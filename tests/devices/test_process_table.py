@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -157,14 +158,21 @@ def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch, spaw
 
 
 def test_a_slow_lookup_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slow(pid: int, family: Family) -> None:
-        time.sleep(0.5)
+    release = threading.Event()
+    prompt = processes.describe
+
+    def slow(pid: int, family: Family) -> processes.Details | None:
+        release.wait(10)
+        return prompt(pid, family)
 
     monkeypatch.setattr(processes, "describe", slow)
     lookup = Lookup(NOBODY)
-    started = time.monotonic()
     assert lookup.details([os.getpid()], 0.02) == {os.getpid(): None}
-    assert time.monotonic() - started < 0.4
+    assert not release.is_set()
+    release.set()
+    details = lookup.details([os.getpid()], 5.0)[os.getpid()]
+    assert details is not None
+    assert details.command
 
 
 def test_a_pid_of_another_namespace_is_not_ours(spawn: Spawn) -> None:

@@ -156,7 +156,7 @@ class GpuWorker:
     def _lose(self, condition: events.DeviceCondition, detail: str) -> None:
         """Drop the handle. What the screen has never seen gets a row by its index."""
         self._gpu.drop()
-        if self._announced or self._setting.selection.wants(self.found):
+        if self._announced or self._setting.selection.may_want(self.found):
             self._announce()
             self._report(condition, detail)
         else:
@@ -208,7 +208,7 @@ class GpuWorker:
     def _stalled(self, function: str, since: float) -> None:
         now = time.monotonic()
         with self._lock:
-            if not self._announced and not self._setting.selection.wants(self.found):
+            if not self._announced and not self._setting.selection.may_want(self.found):
                 return
             self._announce()
             stalled = self._condition is not None and self._condition[0] == "stalled"

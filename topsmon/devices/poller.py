@@ -98,9 +98,9 @@ class Poller:
         pace = self._setting.pace
         patience = min(WATCHDOG_SECONDS, self._setting.stall_seconds / 4)
         self.begin()
-        last = time.monotonic()
         if pace.sleep(FIRST_WINDOW_SECONDS) and not pace.paused:
             self.tick()
+        last = time.monotonic()
         while not pace.ending:
             due = pace.next_tick(last, patience)
             if due is not None:

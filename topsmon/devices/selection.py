@@ -32,6 +32,12 @@ class Selection:
             return False
         return self.visible is None or any(_shows(entry, device) for entry in self.visible)
 
+    def may_want(self, device: Found) -> bool:
+        """As `wants`, but a GPU that has not told its UUID may be one that was named by it."""
+        entries = (*self.only, *(self.visible or ()))
+        named = any(entry.upper().startswith(_UUID_PREFIXES) for entry in entries)
+        return self.wants(device) or (device.uuid is None and named)
+
     def wants_cpu(self) -> bool:
         """True if the CPU is selected; it is never hidden by CUDA_VISIBLE_DEVICES."""
         return not self.only or any(entry.lower() == CPU for entry in self.only)
@@ -48,23 +54,26 @@ class Selection:
             return self
         kept = []
         for entry in self.visible:
-            if entry.isdigit() and int(entry) >= count:
+            if _is_index(entry) and int(entry) >= count:
                 break
             kept.append(entry)
         return Selection(self.only, tuple(kept))
 
     def unknown(self, devices: Iterable[Found]) -> list[str]:
-        """Entries of `only` that name no device."""
+        """Entries of `only` that name no device, for certain."""
         known = list(devices)
+        nameless = any(device.uuid is None for device in known)
         return [
             entry
             for entry in self.only
-            if entry.lower() != CPU and not any(_names(entry, device) for device in known)
+            if entry.lower() != CPU
+            and not any(_names(entry, device) for device in known)
+            and not (nameless and entry.upper().startswith(_UUID_PREFIXES))
         ]
 
     def visible_by_index(self) -> bool:
         """True if CUDA_VISIBLE_DEVICES uses indexes, whose order is CUDA's and not NVML's."""
-        return any(entry.isdigit() for entry in self.visible or ())
+        return any(_is_index(entry) for entry in self.visible or ())
 
 
 def select(only: tuple[str, ...], only_visible: bool, environment: Mapping[str, str]) -> Selection:
@@ -84,7 +93,7 @@ def parse_visible(environment: Mapping[str, str]) -> tuple[str, ...] | None:
     entries: list[str] = []
     for word in value.split(","):
         entry = word.strip()
-        if not (entry.isdigit() or entry.upper().startswith(_UUID_PREFIXES)):
+        if not (_is_index(entry) or entry.upper().startswith(_UUID_PREFIXES)):
             break
         entries.append(entry)
     return tuple(entries)
@@ -108,14 +117,18 @@ def check(selection: Selection, devices: Sequence[Found], cause: str | None = No
     )
 
 
+def _is_index(entry: str) -> bool:
+    return entry.isascii() and entry.isdigit()
+
+
 def _names(entry: str, device: Found) -> bool:
-    if entry.isdigit():
+    if _is_index(entry):
         return int(entry) == device.index
     return _is_prefix(entry, device.uuid)
 
 
 def _shows(entry: str, device: Found) -> bool:
-    if entry.isdigit():
+    if _is_index(entry):
         return int(entry) == device.index
     upper = entry.upper()
     if upper.startswith("MIG-GPU-"):  # MIG-GPU-<uuid>/<gpu instance>/<compute instance>

@@ -12,7 +12,7 @@ from topsmon.units import plain
 POLLER = "poller"
 PROBER_PREFIX = "prober "
 
-_UNREADABLE = {"permission": "N/A", "binding": "N/A", "no-gpu": "N/A"}
+_UNREADABLE = {"permission": "N/A", "binding": "N/A", "no-gpu": "N/A", "order": "note"}
 """Problems that say nothing bad about the machine: its devices just cannot be read from here."""
 _STALLED = "stalled"
 _NO_LIBRARY = "no-library"
