@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -23,11 +24,12 @@ OpenScreen = Callable[..., Opened]
 
 @pytest.fixture(autouse=True)
 def _own_directories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """No theme of the developer's, no file outside the test's directory, no NO_COLOR from outside."""
+    """Nothing of the developer's own surroundings: themes, files, colours, time zone."""
     monkeypatch.setattr(themes, "user_directory", lambda: tmp_path / "themes")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "256")
     monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 

@@ -151,6 +151,6 @@ def test_every_size_is_kept() -> None:
 
 def test_every_role_has_a_style() -> None:
     names = ("foreground", "background", "primary", "secondary", "accent", "success", "warning")
-    palette = Palette({name: "#808080" for name in (*names, "error")})
+    palette = Palette(dict.fromkeys((*names, "error"), "#808080"))
     for role in ROLES.values():
         palette.style(role)

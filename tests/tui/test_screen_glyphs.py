@@ -91,9 +91,7 @@ def test_chart_joins_points_and_leaves_gaps() -> None:
     assert [cell.sign for cell in gap] == ["⣀", " ", "⣀"]
 
 
-@given(
-    st.lists(st.none() | st.floats(-1, 2), max_size=60), st.integers(0, 30), st.integers(0, 12)
-)
+@given(st.lists(st.none() | st.floats(-1, 2), max_size=60), st.integers(0, 30), st.integers(0, 12))
 def test_chart_has_the_asked_size(values: list[float | None], width: int, height: int) -> None:
     for glyphs in (UTF8, ASCII):
         padded = (values + [None] * 60)[: width * dots_per_cell(glyphs)]

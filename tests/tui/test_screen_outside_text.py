@@ -13,7 +13,7 @@ from topsmon import events
 from topsmon.state import State
 
 HOSTILE = "python train.py [/home/u] [bold]x\x1b[2J\x1b]0;title\x07\nline2\r\t[@click=app.quit]"
-SURROGATES = "train\udcff\udcfe 训练🚀 ‮abc"
+SURROGATES = "train\udcff\udcfe 训练🚀 \u202eabc"
 EVIL = (HOSTILE, SURROGATES, "[", "[/]", "x" * 120_000, "", "é\u0301", "${HOME} $primary")
 
 
@@ -63,11 +63,18 @@ def machine(text: str) -> tuple[State, tuple[events.Finding, ...]]:
     return state, (finding,)
 
 
-@pytest.mark.parametrize("text", EVIL, ids=range(len(EVIL)))
-@pytest.mark.parametrize("size", [(20, 5), (50, 20), (80, 24), (120, 40), (200, 60)])
+SIZES = [(20, 5), (50, 20), (80, 24), (120, 40), (200, 60)]
+
+
+@pytest.mark.parametrize(
+    ("number", "size"),
+    [(number, (120, 40)) for number in range(len(EVIL))]
+    + [(number, size) for number in (0, 1) for size in SIZES if size != (120, 40)],
+)
 async def test_hostile_text_is_only_text(
-    open_screen: OpenScreen, text: str, size: tuple[int, int]
+    open_screen: OpenScreen, number: int, size: tuple[int, int]
 ) -> None:
+    text = EVIL[number]
     state, findings = machine(text)
     async with open_screen(state, findings, size, training_hint=text) as (app, pilot):
         for key in (None, "enter"):
@@ -100,11 +107,12 @@ async def test_an_export_of_hostile_text_is_valid(open_screen: OpenScreen) -> No
         app.export_screenshot().encode("utf-8")
 
 
-@pytest.mark.parametrize("size", [(50, 20), (80, 24), (120, 40), (200, 60)])
-@pytest.mark.parametrize("key", ["", "question_mark", "enter", "B", "ctrl+p", "m"])
-async def test_ascii_means_ascii(
-    open_screen: OpenScreen, size: tuple[int, int], key: str
-) -> None:
+@pytest.mark.parametrize(
+    ("size", "key"),
+    [(size, "") for size in SIZES]
+    + [((80, 24), key) for key in ("question_mark", "enter", "B", "ctrl+p", "m")],
+)
+async def test_ascii_means_ascii(open_screen: OpenScreen, size: tuple[int, int], key: str) -> None:
     state, findings = machine(SURROGATES)
     async with open_screen(state, findings, size, ascii_only=True) as (app, pilot):
         if key:

@@ -32,7 +32,7 @@ def test_panels_stay_inside_and_apart(width: int, height: int, content: Content)
     taken: set[tuple[int, int]] = set()
     for place in plan(width, height, content):
         assert place.height > 0
-        assert 0 <= place.x
+        assert place.x >= 0
         assert place.x + place.width <= width
         assert place.y + place.height <= height
         rows = range(place.y, place.y + place.height)

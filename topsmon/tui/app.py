@@ -10,10 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
-from rich.segment import Segment
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
-from textual.color import Color
 from textual.events import Resize
 from textual.filter import LineFilter
 from textual.geometry import Size
@@ -22,23 +20,13 @@ from textual.theme import Theme
 from textual.timer import Timer
 
 from topsmon.tui import glyphs, themes
-from topsmon.tui.compact import CompactList, OneLine
-from topsmon.tui.device_facts import DeviceFacts, line_count
-from topsmon.tui.device_rows import DeviceRows
-from topsmon.tui.findings_list import FindingsList
-from topsmon.tui.footer import KeyHints
-from topsmon.tui.header import Identity, TabLine, WorstFinding
-from topsmon.tui.matrix import Matrix
+from topsmon.tui.all_panels import all_panels, content
+from topsmon.tui.ascii_filter import AsciiFilter
 from topsmon.tui.options import ScreenOptions, SessionLike
 from topsmon.tui.palette import Palette, derived_variables
 from topsmon.tui.panel import Panel
-from topsmon.tui.plan import Content, Place, plan
-from topsmon.tui.plots import ClockPlot, PowerAndClock, PowerPlot, Utilisation, has_power
-from topsmon.tui.rates import Rates
-from topsmon.tui.ratio_history import RatioHistory
-from topsmon.tui.ratio_history import rows as history_rows
+from topsmon.tui.plan import Place, plan
 from topsmon.tui.view import View, default_precision, shown_devices
-from topsmon.tui.waterfall import LossWaterfall
 from topsmon.units import PRECISIONS, plain
 
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -54,18 +42,6 @@ Clock = Callable[[], tuple[float, float]]
 
 def _real_clock() -> tuple[float, float]:
     return time.monotonic(), time.time()
-
-
-class AsciiFilter(LineFilter):
-    """Replace whatever is not ASCII on its way to the terminal."""
-
-    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
-        """Return the segments with ASCII text of the same width."""
-        del background
-        return [
-            segment._replace(text=glyphs.to_ascii(segment.text)) if segment.text else segment
-            for segment in segments
-        ]
 
 
 class TopsmonApp(App[int]):
@@ -113,6 +89,7 @@ class TopsmonApp(App[int]):
         self._chosen_precision: str | None = None
         self._frozen: tuple[float, float] | None = None
         self._timer: Timer | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._places: list[Place] = []
         self._terminal = Size(0, 0)
         self._panels: dict[str, Panel] = {}
@@ -157,25 +134,7 @@ class TopsmonApp(App[int]):
 
     def compose(self) -> ComposeResult:
         """Create all panels once; the plan says which are shown, and where."""
-        panels: list[Panel] = [
-            Identity(id="identity"),
-            WorstFinding(id="finding"),
-            TabLine(id="tabs"),
-            DeviceRows(id="devices"),
-            Rates(id="rates"),
-            LossWaterfall(id="waterfall"),
-            Utilisation(id="utilisation"),
-            PowerAndClock(id="power-and-clock"),
-            PowerPlot(id="power"),
-            ClockPlot(id="clock"),
-            Matrix(id="matrix"),
-            RatioHistory(id="history"),
-            DeviceFacts(id="facts"),
-            FindingsList(id="findings"),
-            CompactList(id="compact"),
-            OneLine(id="one-line"),
-            KeyHints(id="footer"),
-        ]
+        panels = all_panels()
         for panel in panels:
             panel.display = False
             self._panels[str(panel.id)] = panel
@@ -204,9 +163,16 @@ class TopsmonApp(App[int]):
         """End the children, whatever ended the screen."""
         if self._timer is not None:
             self._timer.stop()
-        await self.session.stop()
+        await self._stop_session()
+
+    def _stop_session(self) -> asyncio.Task[None]:
+        """Begin to end the children, once; the screen closes meanwhile."""
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self.session.stop())
+        return self._stopping
 
     def _end_by_signal(self, number: int) -> None:
+        self._stop_session()
         self.exit(return_code=128 + number)
 
     async def action_to_shell(self) -> None:
@@ -229,6 +195,7 @@ class TopsmonApp(App[int]):
 
     async def action_quit(self) -> None:
         """Leave."""
+        self._stop_session()
         self.exit(return_code=0)
 
     # Drawing --------------------------------------------------------------------------------------
@@ -268,9 +235,11 @@ class TopsmonApp(App[int]):
         )
 
     def redraw(self) -> None:
-        """Draw what has changed."""
+        """Draw what has changed; under a dialog nothing, since that would repaint all of it."""
         self._tell_restarts()
         self.view = self._look()
+        if any(screen.is_modal for screen in self.screen_stack):
+            return
         self._arrange()
         for place in self._places:
             self._panels[place.panel].show(self.view)
@@ -285,18 +254,7 @@ class TopsmonApp(App[int]):
 
     def _arrange(self) -> None:
         """Put the panels where the plan wants them, if that is not where they are."""
-        places = plan(
-            self._terminal.width,
-            self._terminal.height,
-            Content(
-                devices=max(1, len(shown_devices(self.session.state))),
-                precisions=len(self.session.precisions),
-                findings=len(self.view.findings),
-                facts=line_count(self.view),
-                power=has_power(self.view),
-                history=len(history_rows(self.view)),
-            ),
-        )
+        places = plan(self._terminal.width, self._terminal.height, content(self.view))
         if places == self._places:
             return
         self._places = places
@@ -324,7 +282,7 @@ class TopsmonApp(App[int]):
         """Show keys and words."""
         from topsmon.tui.dialogs import help_dialog
 
-        self.push_screen(help_dialog())
+        self._open(help_dialog())
 
     def action_move_device(self, step: int) -> None:
         """Select the next device in the order of the rows."""
@@ -346,7 +304,13 @@ class TopsmonApp(App[int]):
 
         device = self.view.device
         if device is not None:
-            self.push_screen(details_dialog(self.view, device))
+            self._open(details_dialog(self.view, device))
+
+    def _open(self, dialog: Screen[None]) -> None:
+        def closed(_: None) -> None:
+            self.call_later(self.redraw)
+
+        self.push_screen(dialog, closed)
 
     def action_benchmark(self) -> None:
         """Measure the selected device as much as possible, or stop that."""
@@ -362,7 +326,7 @@ class TopsmonApp(App[int]):
         def take(keys: tuple[str, ...] | None) -> None:
             if keys:
                 self.session.choose_precisions(keys)
-                self.redraw()
+            self.call_later(self.redraw)
 
         self.push_screen(PrecisionChoice(self.session.precisions), take)
 
@@ -409,6 +373,7 @@ class TopsmonApp(App[int]):
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
         """Return the commands of the palette: all keys of the help by name, and the themes."""
+        del screen
         yield SystemCommand("Theme", "Choose the colours", self.action_change_theme)
         yield SystemCommand("Help", "Keys and words", self.action_help)
         yield SystemCommand("Details", "All about the selected device", self.action_details)

@@ -7,7 +7,6 @@ Widths are cells, not characters: a CJK process name takes two cells a character
 from __future__ import annotations
 
 from collections.abc import Iterable
-from os.path import commonprefix
 from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
@@ -128,7 +127,16 @@ def changed_until(old: Line, new: Line) -> int:
     for before, after in zip(reversed(old), reversed(new), strict=False):
         if before != after:
             if before.role == after.role and before.text.isascii() and after.text.isascii():
-                end -= len(commonprefix([before.text[::-1], after.text[::-1]]))
+                end -= _common_ending(before.text, after.text)
             break
         end -= width_of(after.text)
     return end
+
+
+def _common_ending(old: str, new: str) -> int:
+    count = 0
+    for before, after in zip(reversed(old), reversed(new), strict=False):
+        if before != after:
+            break
+        count += 1
+    return count

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from topsmon.tui.glyphs import Glyphs
@@ -43,7 +44,7 @@ def resample(
         total / number if number else None for total, number in zip(sums, numbers, strict=True)
     ]
     known = [index for index, number in enumerate(numbers) if number]
-    for before, after in zip(known, known[1:], strict=False):
+    for before, after in pairwise(known):
         if 1 < after - before <= 3:
             result[before + 1 : after] = [result[before]] * (after - before - 1)
     return result

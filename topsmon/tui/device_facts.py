@@ -125,7 +125,8 @@ def process_lines(device: DeviceState, width: int, room: int) -> list[Line]:
         return [fit((Span("nobody else uses it", "muted"),), width)]
     if room < 1 + min(len(others), 2):
         return [_first_process(others, width)]
-    lines = [fit((Span(right("PID", 8) + right("GiB", 7) + "  user      command", "muted"),), width)]
+    head = right("PID", 8) + right("GiB", 7) + "  user      command"
+    lines = [fit((Span(head, "muted"),), width)]
     shown = others if len(others) < room else others[: room - 2]
     lines += [_process(entry, width) for entry in shown]
     if len(shown) < len(others):

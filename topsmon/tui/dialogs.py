@@ -205,8 +205,11 @@ class PrecisionChoice(ModalScreen[tuple[str, ...] | None]):
             yield Static(Content("precisions that are measured"), classes="heading")
             yield SelectionList[str](
                 *(
-                    Selection(Content(f"{left(one.label, 7)}{one.long_name}"), one.key,
-                              one.key in self.chosen)
+                    Selection(
+                        Content(f"{left(one.label, 7)}{one.long_name}"),
+                        one.key,
+                        one.key in self.chosen,
+                    )
                     for one in PRECISIONS.values()
                 )
             )

@@ -126,9 +126,7 @@ def finding_lines(view: View, finding: events.Finding, more: int, width: int) ->
     return [fit(first, width), two_sided(second, [Span(others, "muted")], width)]
 
 
-def tall_finding_lines(
-    view: View, finding: events.Finding, width: int, height: int
-) -> list[Line]:
+def tall_finding_lines(view: View, finding: events.Finding, width: int, height: int) -> list[Line]:
     """A finding on a narrow terminal: as many lines as it takes, the command last."""
     badge, title, cause, remedy = _finding_parts(view, finding)
     first, *rest = words(title.text, width - width_of(badge.text) - 1) or [""]
@@ -164,7 +162,8 @@ def _arrow(view: View, text: str, role: str) -> tuple[Span, ...]:
 def _nothing_off(view: View, width: int) -> Line:
     devices = shown_devices(view.state)
     if not any(device.sample is not None for device in devices):
-        return fit((Span(" wait ", "badge-info"), Span(" the first samples are on their way")), width)
+        waiting = (Span(" wait ", "badge-info"), Span(" the first samples are on their way"))
+        return fit(waiting, width)
     count = f"{len(devices)} devices, " if len(devices) > 1 else ""
     ratios = [
         ratio

@@ -86,8 +86,8 @@ def row(view: View, device: DeviceState, key: str) -> RateRow:
         ceiling=_ceiling(ceiling, scale),
         ratio_text=percent(device.ratio(key)) if device.ratio(key) is not None else "",
         held_text=percent(device.held_ratio(key)) if held is not None else "",
-        speed_up=_speed_up(view, device, key, rate),
-        shape=_shape(view, best),
+        speed_up=_speed_up(view, device, rate),
+        shape=shape_text(view, best),
         status=status,
         status_role=status_role,
         explanation=_explanation(device, key),
@@ -112,14 +112,15 @@ def _ceiling(ceiling: events.Ceiling | None, scale: float) -> str:
     return f"{significant(ceiling.ops_per_second_low / scale)}-{high}"
 
 
-def _speed_up(view: View, device: DeviceState, key: str, rate: float | None) -> str:
+def _speed_up(view: View, device: DeviceState, rate: float | None) -> str:
     base = device.rates["fp32"].best
     if rate is None or base is None or not base.rate_ops_per_second:
         return ""
     return f"{significant(rate / base.rate_ops_per_second, 2)}{view.glyphs.times}"
 
 
-def _shape(view: View, best: events.RateMeasured | None) -> str:
+def shape_text(view: View, best: events.RateMeasured | None) -> str:
+    """The GEMM shape of a result, "8192×8192×8192" (M, N, K); "" where it has none."""
     if best is None or best.shape is None:
         return ""
     return view.glyphs.times.join(str(size) for size in best.shape)

@@ -113,7 +113,8 @@ def _line(view: View, row: RateRow, widths: Widths, width: int) -> Line:
         return fit(spans, width)
     spans += _bar(view, row, widths.bar)
     number = "text" if has_rate else "muted"
-    spans.append(Span(right(row.rate or NOT_AVAILABLE, RATE) + " " + left(row.unit, UNIT - 1), number))
+    rate = right(row.rate or NOT_AVAILABLE, RATE)
+    spans.append(Span(f"{rate} {left(row.unit, UNIT - 1)}", number))
     spans.append(Span(right(row.ceiling or NOT_AVAILABLE, widths.ceiling), "muted"))
     device = view.device
     sign = ratio_mark(device, row.key) if device is not None and row.ratio_text else " "

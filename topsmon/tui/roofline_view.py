@@ -30,7 +30,11 @@ ROLES = {
     "axis": "muted",
     "guide": "faint",
     "label": "text",
-    "faint-label": "muted",
+    "rated-label": "series-1",
+    "held-label": "series-2",
+    "measured-label": "good",
+    "cache-label": "series-3",
+    "other-label": "muted",
     "detail": "muted",
     "blank": "text",
 }

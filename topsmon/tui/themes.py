@@ -68,13 +68,19 @@ def load(directories: Iterable[Path]) -> LoadedThemes:
             problems.append(f"{directory}: {error.strerror or error}")
             continue
         for path in paths:
-            try:
-                theme = read(path)
-            except ThemeError as error:
-                problems.append(f"theme {path.name} skipped: {error}")
-            else:
+            theme, problem = _try(path)
+            if theme is not None:
                 themes[theme.name] = theme
+            else:
+                problems.append(f"theme {path.name} skipped: {problem}")
     return LoadedThemes(tuple(themes.values()), tuple(problems))
+
+
+def _try(path: Path) -> tuple[Theme | None, str]:
+    try:
+        return read(path), ""
+    except ThemeError as error:
+        return None, str(error)
 
 
 def read(path: Path) -> Theme:
@@ -116,7 +122,11 @@ def parse(document: dict[str, Any]) -> Theme:
         success=colors["success"],
         foreground=colors["foreground"],
         background=colors["background"],
-        **{key: colors.get(key) for key in OPTIONAL_COLORS},
+        secondary=colors.get("secondary"),
+        accent=colors.get("accent"),
+        surface=colors.get("surface"),
+        panel=colors.get("panel"),
+        boost=colors.get("boost"),
     )
 
 

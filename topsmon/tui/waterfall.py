@@ -6,7 +6,7 @@ from topsmon.diagnosis.waterfall import Step, steps
 from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, clip, fit, left, line_width, right
 from topsmon.tui.panel import Panel
-from topsmon.tui.rate_rows import unit_and_scale
+from topsmon.tui.rate_rows import shape_text, unit_and_scale
 from topsmon.tui.view import View
 from topsmon.units import NOT_AVAILABLE, PRECISIONS, percent, plain, significant
 
@@ -51,7 +51,8 @@ class LossWaterfall(Panel):
             previous = share if share is not None else previous
         ratio = device.ratio(view.precision)
         if len(lines) < height and ratio is not None:
-            text = f"{percent(ratio)} of rated"
+            shape = shape_text(view, device.rates[view.precision].best)
+            text = f"{percent(ratio)} of rated" + (f", best at {shape}" if shape else "")
             lines.append(fit((Span(left("achieved", LABEL)), Span(text)), width))
         return [(*indent, *line) for line in lines]
 
