@@ -167,3 +167,10 @@ def test_the_cpu_ceiling_in_the_demo_is_the_formula() -> None:
     """2 cores x 3 GHz x 32 FLOP/cycle (two 256-bit FMA units), half of it for FP64."""
     assert CPU["fp32"] == 2 * 3e9 * 32
     assert CPU["fp64"] == CPU["fp32"] / 2
+
+
+def test_no_speed_up_from_a_rate_that_is_not_valid() -> None:
+    slow = rate(GPU, "fp32", 2e12, valid=False, invalid_reason="shared: somebody")
+    assert row_of(h100(rate(GPU, "bf16", 412e12), slow), "bf16").speed_up == ""
+    bad = rate(GPU, "bf16", 412e12, valid=False, invalid_reason="shared: somebody")
+    assert row_of(h100(bad, rate(GPU, "fp32", 52e12)), "bf16").speed_up == ""

@@ -78,7 +78,7 @@ def _ceiling_facts(device: DeviceState) -> list[tuple[str, str]]:
         return [("ceilings", f"unknown: {plain(ceilings.unknown, 200)}")]
     pairs = []
     if ceilings.matched_by is not None:
-        origin = f", {plain(ceilings.clock_source, 60)}" if ceilings.clock_source else ""
+        origin = f", {plain(ceilings.clock_source, 240)}" if ceilings.clock_source else ""
         pairs.append(("ceilings", f"by {plain(ceilings.matched_by, 60)}{origin}"))
     if ceilings.memory_bandwidth_bytes_per_second is not None:
         memory = f"{bandwidth(ceilings.memory_bandwidth_bytes_per_second)} ceiling"

@@ -86,7 +86,7 @@ def row(view: View, device: DeviceState, key: str) -> RateRow:
         ceiling=_ceiling(ceiling, scale),
         ratio_text=percent(device.ratio(key)) if device.ratio(key) is not None else "",
         held_text=percent(device.held_ratio(key)) if held is not None else "",
-        speed_up=_speed_up(view, device, rate),
+        speed_up=_speed_up(view, device, best),
         shape=shape_text(view, best),
         status=status,
         status_role=status_role,
@@ -112,11 +112,15 @@ def _ceiling(ceiling: events.Ceiling | None, scale: float) -> str:
     return f"{significant(ceiling.ops_per_second_low / scale)}-{high}"
 
 
-def _speed_up(view: View, device: DeviceState, rate: float | None) -> str:
+def _speed_up(view: View, device: DeviceState, best: events.RateMeasured | None) -> str:
+    """Say how much faster than FP32, from two rates that can be trusted."""
     base = device.rates["fp32"].best
-    if rate is None or base is None or not base.rate_ops_per_second:
+    if best is None or base is None or not (best.valid and base.valid):
         return ""
-    return f"{significant(rate / base.rate_ops_per_second, 2)}{view.glyphs.times}"
+    if not best.rate_ops_per_second or not base.rate_ops_per_second:
+        return ""
+    ratio = best.rate_ops_per_second / base.rate_ops_per_second
+    return f"{significant(ratio, 2)}{view.glyphs.times}"
 
 
 def shape_text(view: View, best: events.RateMeasured | None) -> str:
