@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from topsmon.probes import nvml
-from topsmon.probes.nvml import Held, Nvml, Reading, Sampler, held
+from topsmon.probes.nvml import Held, Link, Nvml, Reading, Sampler, held
 
 SOURCE = """
 #include <string.h>
@@ -28,6 +28,26 @@ int nvmlDeviceGetClockInfo(device_t device, int type, unsigned *clock) {
 }
 int nvmlDeviceGetPowerUsage(device_t device, unsigned *power) {
     *power = 312500;
+    return known(device) ? 0 : 2;
+}
+int nvmlDeviceGetTotalEnergyConsumption(device_t device, unsigned long long *energy) {
+    *energy = 187443000000ULL;
+    return known(device) ? 0 : 2;
+}
+int nvmlDeviceGetCurrPcieLinkGeneration(device_t device, unsigned *value) {
+    *value = 4;
+    return known(device) ? 0 : 2;
+}
+int nvmlDeviceGetCurrPcieLinkWidth(device_t device, unsigned *value) {
+    *value = 8;
+    return known(device) ? 0 : 2;
+}
+int nvmlDeviceGetMaxPcieLinkGeneration(device_t device, unsigned *value) {
+    *value = 5;
+    return known(device) ? 0 : 2;
+}
+int nvmlDeviceGetMaxPcieLinkWidth(device_t device, unsigned *value) {
+    *value = 16;
     return known(device) ? 0 : 2;
 }
 #ifdef NEW
@@ -66,6 +86,12 @@ def test_readings_come_through_the_real_binary_interface(compile_driver):
     assert reading == Reading(1755, 0x8000000000000004, 312.5)
 
 
+def test_energy_and_the_link_come_through_it_too(compile_driver):
+    driver = Nvml("GPU-7", compile_driver("-DNEW"))
+    assert driver.energy_joules() == 187_443_000.0
+    assert driver.pcie_link() == Link(4, 8, 5, 16)
+
+
 def test_an_old_driver_has_the_reasons_under_their_old_name(compile_driver):
     assert Nvml("GPU-7", compile_driver()).read().event_mask == 0x20
 
@@ -92,6 +118,12 @@ class Laptop:
 
 def test_what_the_driver_does_not_give_is_none():
     assert Nvml("GPU-7", Laptop(3)).read() == Reading(None, None, None)
+
+
+def test_no_counter_and_no_link_are_none():
+    driver = Nvml("GPU-7", Laptop(3))
+    assert driver.energy_joules() is None
+    assert driver.pcie_link() == Link(None, None, None, None)
 
 
 def test_a_burst_by_hand():

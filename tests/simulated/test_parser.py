@@ -87,7 +87,7 @@ def test_broken_file(tmp_path: Path, content: bytes, words: str) -> None:
 def test_missing_file_and_unknown_name(tmp_path: Path) -> None:
     with pytest.raises(SimulationError, match=r"gone\.json does not exist"):
         load(str(tmp_path / "gone.json"))
-    with pytest.raises(SimulationError, match="no scenario 'h100'; there are: bad-name, "):
+    with pytest.raises(SimulationError, match="no scenario 'h100'; there are: all-zero, bad-name, "):
         load("h100")
 
 

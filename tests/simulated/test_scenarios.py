@@ -325,18 +325,22 @@ def test_mig_instances(simulate) -> None:
 
 def test_memory_errors_are_counted_per_type_and_counter(simulate) -> None:
     read = simulate("ecc").result(
-        "h = [n.nvmlDeviceGetHandleByIndex(i) for i in (1, 2)]\n"
-        "r = [[n.nvmlDeviceGetTotalEccErrors(d, t, c) for t in (0, 1) for c in (0, 1)] for d in h]\n"
-        "r += [list(n.nvmlDeviceGetRemappedRows(d)) for d in h]"
+        "n.nvmlInit()\n"
+        "ask, rows, kinds = n.nvmlDeviceGetTotalEccErrors, n.nvmlDeviceGetRemappedRows, (0, 1)\n"
+        "boards = [n.nvmlDeviceGetHandleByIndex(i) for i in (1, 2)]\n"
+        "r = [[ask(b, kind, life) for kind in kinds for life in kinds] for b in boards]\n"
+        "r += [list(rows(b)) for b in boards]"
     )
     assert read == [[0, 0, 0, 0], [214, 611, 3, 5], [0, 0, 0, 0], [0, 3, 1, 0]]
 
 
 def test_boards_without_ecc_do_not_support_its_counters(simulate) -> None:
     code = (
-        "r = []\n"
-        "for call, *rest in ((n.nvmlDeviceGetTotalEccErrors, 1, 0), (n.nvmlDeviceGetRemappedRows,)):\n"
-        "    try: call(n.nvmlDeviceGetHandleByIndex(0), *rest)\n"
+        "n.nvmlInit()\n"
+        "r, board = [], n.nvmlDeviceGetHandleByIndex(0)\n"
+        "for ask in (lambda: n.nvmlDeviceGetTotalEccErrors(board, 1, 0),"
+        " lambda: n.nvmlDeviceGetRemappedRows(board)):\n"
+        "    try: ask()\n"
         "    except n.NVMLError as error: r.append(error.value)\n"
     )
     assert simulate("rtx4090").result(code) == [3, 3]

@@ -1,4 +1,7 @@
-"""Data caches of the CPUs in use, from sysfs (kernel, Documentation/ABI/testing/sysfs-devices-system-cpu)."""
+"""Data caches of the CPUs in use, from sysfs.
+
+The kernel describes the files in Documentation/ABI/testing/sysfs-devices-system-cpu.
+"""
 
 from __future__ import annotations
 

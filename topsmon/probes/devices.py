@@ -51,6 +51,7 @@ class ProbeDevice(Protocol):
     threads: int | None
     quota: float | None
     timing_words: str
+    driver: nvml.Nvml | None
 
     def one_thread(self) -> AbstractContextManager[None]:
         """Let calls run on one thread only, where threads matter."""
@@ -94,6 +95,7 @@ class CpuDevice:
     timing_words = "timed by the monotonic clock"
     cache_bytes = 0
     shapes = CPU_SHAPES
+    driver: nvml.Nvml | None = None
     explore_from = 64
 
     def __init__(self) -> None:
@@ -198,9 +200,9 @@ class CudaDevice:
         self.facts = DeviceFacts("gpu", str(self._properties.name), capability)
         self.cache_bytes = int(getattr(self._properties, "L2_cache_size", 0) or 0)
         self._notes: list[str] = []
-        self._nvml: nvml.Nvml | None = None
+        self.driver: nvml.Nvml | None = None
         try:
-            self._nvml = nvml.Nvml(uuid)
+            self.driver = nvml.Nvml(uuid)
         except OSError as error:
             self._notes.append(f"clock and power not read: {error}")
         override = os.environ.get("NVIDIA_TF32_OVERRIDE")
@@ -219,7 +221,7 @@ class CudaDevice:
 
     def watch(self) -> Watch:
         """A fresh watch."""
-        return _GpuWatch(self._nvml.read if self._nvml is not None else None)
+        return _GpuWatch(self.driver.read if self.driver is not None else None)
 
     def free_bytes(self) -> int | None:
         """Memory that is free now."""

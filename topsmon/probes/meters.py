@@ -49,9 +49,7 @@ class Rapl:
                     "let root alone read it; `chmod a+r` it as root"
                 ) from error
             limit = _read(zone / "max_energy_range_uj") or ""
-            self._packages.append(
-                _Package(counter, int(limit) / 1e6 if limit.isdigit() else 0.0)
-            )
+            self._packages.append(_Package(counter, int(limit) / 1e6 if limit.isdigit() else 0.0))
         self._total = 0.0
 
     def joules(self) -> float | None:
@@ -112,7 +110,9 @@ class Ledger:
         if len(self._looks) < 2:
             return None
         first, last = self._looks[0], self._looks[-1]
-        used = Used(*(b - a for a, b in zip(first, last)))
+        used = Used(
+            last.seconds - first.seconds, last.joules - first.joules, last.calls - first.calls
+        )
         return used if used.seconds > 0 and used.joules > 0 else None
 
 

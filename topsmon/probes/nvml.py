@@ -27,6 +27,15 @@ class Reading(NamedTuple):
     power_watts: float | None
 
 
+class Link(NamedTuple):
+    """A PCIe link: generation and lanes now, and the most that GPU and slot can do together."""
+
+    generation: int | None
+    width: int | None
+    generation_max: int | None
+    width_max: int | None
+
+
 class Held(NamedTuple):
     """What held during a burst: median MHz, OR of the bits, median W; None = not measured."""
 
@@ -79,6 +88,25 @@ class Nvml:
                 ),
             ),
             None if milliwatts is None else milliwatts / 1e3,
+        )
+
+    def energy_joules(self) -> float | None:
+        """Energy used since the driver was loaded, None on boards before Volta; never raises."""
+        millijoules = self._number(ctypes.c_ulonglong, ("nvmlDeviceGetTotalEnergyConsumption",))
+        return None if millijoules is None else millijoules / 1e3
+
+    def pcie_link(self) -> Link:
+        """The link as it is now: an idle one drops to generation 1; never raises."""
+        return Link(
+            *(
+                self._number(ctypes.c_uint, (f"nvmlDeviceGet{name}",))
+                for name in (
+                    "CurrPcieLinkGeneration",
+                    "CurrPcieLinkWidth",
+                    "MaxPcieLinkGeneration",
+                    "MaxPcieLinkWidth",
+                )
+            )
         )
 
 

@@ -75,7 +75,7 @@ class PlanRun:
         """Measure a key, again from its start after a pause. False: the device is spoilt."""
         control = self._control
         while True:
-            control.wait_while_paused(lambda reason: self._writer.emit("prober-idle", reason=reason))
+            control.wait_while_paused(self._tell_idle)
             if control.chosen is not None and key in ORDER and key not in control.chosen:
                 return True
             control.measuring = key if key in ORDER else None
@@ -87,24 +87,28 @@ class PlanRun:
                 control.measuring = None
                 self._bench.device.release()
 
-    def _measure(self, key: str, scale: float) -> bool:
+    def _tell_idle(self, reason: str) -> None:
+        self._writer.emit("prober-idle", reason=reason)
+
+    def _measure(self, key: str, scale: float, *, again: bool = True) -> bool:
         """Measure a key; out of memory once, try again with half of it. False as above."""
         try:
-            try:
-                self._once(key, scale)
-            except FAILURES as error:
-                if verdict.kind_of_failure(error) != "memory":
-                    raise
-                self._bench.device.release()
-                self._bench.memory_scale /= 2
-                self._once(key, scale)
+            self._once(key, scale)
         except UnsupportedError as refusal:
             self._writer.emit("unsupported", precision=key, reason=str(refusal))
+            return True
         except NoMemoryError as shortage:
             self._no_result(key, str(shortage))
+            return True
         except FAILURES as error:
-            return self._failed(key, error)
-        return True
+            if not again or verdict.kind_of_failure(error) != "memory":
+                return self._failed(key, error)
+        else:
+            return True
+        # The exception is gone by now, and with it the failed probe's tensors.
+        self._bench.device.release()
+        self._bench.memory_scale /= 2
+        return self._measure(key, scale, again=False)
 
     def _failed(self, key: str, error: BaseException) -> bool:
         kind = verdict.kind_of_failure(error)

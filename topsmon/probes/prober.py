@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from . import verdict
+from . import plan, verdict
 from .control import BurstAbandoned, Control, StopRequested, read_commands
 from .errors import NoMemoryError, UnsupportedError
 from .schedule import ORDER, Schedule
@@ -56,12 +56,28 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--memory-limit", type=int, help="bytes for operands, at most")
     parser.add_argument("--paused", action="store_true", help="wait for a resume command")
     parser.add_argument("--size", type=int, action="append", default=[], help="N of N x N x N only")
+    parser.add_argument("--plan", type=_keys, help="measure these once, in order: fp32,memory,...")
+    parser.add_argument("--seconds", type=float, help="of the whole plan, at most")
     options = parser.parse_args(arguments)
     if not 0 < options.duty <= 1:
         parser.error(f"--duty {options.duty:g} is not over 0 and up to 1")
     if any(size < 32 for size in options.size):
         parser.error("--size is under 32")
+    if options.plan is not None:
+        if not options.plan:
+            parser.error("--plan has no key")
+        unknown = plan.unknown_keys(options.plan)
+        if unknown:
+            parser.error(
+                f"--plan has keys of neither a precision nor a probe: {', '.join(unknown)}"
+            )
+    if options.seconds is not None and (options.plan is None or not options.seconds > 0):
+        parser.error("--seconds is for --plan, and over 0")
     return options
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    return tuple(key for key in text.split(",") if key)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -134,7 +150,20 @@ def _measure(options: argparse.Namespace, writer: Writer, control: Control) -> i
         **device.ready(),
     )
     bench = bursts.Bench(device, control.checkpoint, options.memory_limit, tuple(options.size))
-    return Prober(writer, control, bench).run()
+    if options.plan is None:
+        return Prober(writer, control, bench).run()
+    from .lab.context import Context
+
+    def new_context(time_scale: float, memory_scale: float) -> Context:
+        return Context(
+            device,
+            control.checkpoint,
+            time_scale=time_scale,
+            memory_limit=options.memory_limit,
+            memory_scale=memory_scale,
+        )
+
+    return plan.PlanRun(writer, control, bench, new_context).run(options.plan, options.seconds)
 
 
 class Prober:

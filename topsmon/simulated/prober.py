@@ -22,6 +22,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from topsmon import __version__, events
+from topsmon.simulated import lab
 from topsmon.simulated import scenario as scenarios
 from topsmon.simulated.build import LIBRARY
 from topsmon.simulated.scenario import Rate, Scenario
@@ -138,14 +139,7 @@ class Prober:
 
     def run(self) -> None:
         """Introduce ourselves, then measure in turn until the process ends."""
-        self._emit(
-            events.Hello,
-            version=__version__,
-            schema=events.SCHEMA_VERSION,
-            role="prober",
-            pid=os.getpid(),
-            simulated=self._gpu.scenario.name,
-        )
+        self._hello()
         self._work()
         self._introduce()
         told: int | None = None
@@ -167,6 +161,60 @@ class Prober:
                 measured.add(key)
                 rest = BURST_SECONDS * (1 / control.duty - 1)
                 control.rest(min(rest, FIRST_REST_SECONDS) if first_round else rest)
+
+    def run_plan(self, keys: Sequence[str]) -> NoReturn:
+        """Measure precisions and laboratory probes once, in order, and end the process."""
+        self._hello()
+        self._work()
+        self._introduce()
+        scenario = self._gpu.scenario
+        for key in keys:
+            if key in scenario.rates.measured:
+                for cycle in range(len(SHAPES)):
+                    self._burst(key, cycle)
+            elif key in PRECISIONS:
+                self._tell_unsupported((key,))
+            else:
+                self._probe(key)
+        os._exit(0)
+
+    def _probe(self, name: str) -> None:
+        """One laboratory probe."""
+        self._emit(events.ProbeStarted, device=self._gpu.uuid, precision=name)
+        found = self._gpu.scenario.lab.get(name)
+        if found is None:
+            reason = "the scenario has no result for it"
+            self._emit(
+                events.ProbeUnsupported, device=self._gpu.uuid, precision=name, reason=reason
+            )
+            return
+        self._work()
+        time.sleep(BURST_SECONDS)
+        mask = self._gpu.whole("clock_event_mask")
+        self._emit(
+            events.ProbeResult,
+            device=self._gpu.uuid,
+            probe=name,
+            values=lab.values(self._gpu, name, found),
+            labels=found.labels,
+            unavailable=found.unavailable,
+            correct=True,
+            seconds=BURST_SECONDS,
+            clock_event_mask=_combined([mask]),
+            method="simulated",
+            torch_version="simulated",
+            note=f"simulated; {found.source}",
+        )
+
+    def _hello(self) -> None:
+        self._emit(
+            events.Hello,
+            version=__version__,
+            schema=events.SCHEMA_VERSION,
+            role="prober",
+            pid=os.getpid(),
+            simulated=self._gpu.scenario.name,
+        )
 
     def _introduce(self) -> None:
         total = self._gpu.number("memory_total_mib")
@@ -289,6 +337,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--duty", type=float, default=0.03)
     parser.add_argument("--memory-limit", type=int)
     parser.add_argument("--paused", action="store_true")
+    parser.add_argument("--plan", help="measure these once, in order: fp32,memory,...")
+    parser.add_argument("--seconds", type=float, help="of the plan; a simulation takes less")
     options = parser.parse_args(arguments)
     if not 0 < options.duty <= 1:
         parser.error(f"--duty must be above 0 and at most 1, not {options.duty}")
@@ -301,7 +351,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return EXIT_USAGE
     # A simulated hang holds this thread for ever; as a daemon it cannot keep the process alive.
-    threading.Thread(target=Prober(gpu, control).run, daemon=True).start()
+    prober = Prober(gpu, control)
+    if options.plan is None:
+        measuring = threading.Thread(target=prober.run, daemon=True)
+    else:
+        keys = [key for key in options.plan.split(",") if key]
+        measuring = threading.Thread(target=prober.run_plan, args=(keys,), daemon=True)
+    measuring.start()
     for line in sys.stdin.buffer:
         try:
             if not control.obey(msgspec.json.decode(line, type=dict[str, Any])):

@@ -1,9 +1,9 @@
 """Scenario files: what the simulated driver and the simulated prober answer.
 
 A file is JSON. `extends` names a scenario to start from: `driver`, `device`, each entry of
-`devices` and `rates` are laid over it key by key, all else is replaced. `device` holds the fields
-of all `count` devices (units in their names, values as values.py reads them), `devices` those of
-single ones by index. A field that is absent or null is "not supported" by that device.
+`devices`, `rates` and `lab` are laid over it key by key, all else is replaced. `device` holds the
+fields of all `count` devices (units in their names, values as values.py reads them), `devices`
+those of single ones by index. A field that is absent or null is "not supported" by that device.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ NAMESPACE = uuid.UUID("6f2d1c1e-7d0b-5c55-9d6a-2f1f6a3c9a41")
 
 _Word = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+_Value = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 _Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 
 
@@ -95,6 +96,20 @@ class Rates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     unsupported: dict[str, str] = {}
 
 
+class Lab(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a laboratory probe measures: values by their names, and where each comes from.
+
+    Values named "..._per_second" scale with what `follows` names: the SM clock (against
+    `Rates.clock_mhz`), the memory clock or the PCIe link (against their maxima).
+    """
+
+    source: str
+    values: dict[str, _Value | None] = {}
+    follows: Literal["nothing", "clock", "memory clock", "link"] = "nothing"
+    labels: dict[str, str] = {}
+    unavailable: dict[str, str] = {}
+
+
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     title: str
     description: str
@@ -107,6 +122,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     devices: dict[str, dict[str, Any]] = {}
     faults: tuple[Fault, ...] = ()
     rates: Rates = Rates()
+    lab: dict[str, Lab] = {}
 
 
 class Device(NamedTuple):
@@ -130,6 +146,7 @@ class Scenario(NamedTuple):
     devices: tuple[Device, ...]
     faults: tuple[Fault, ...]
     rates: Rates
+    lab: dict[str, Lab]
 
 
 class ScenarioInfo(NamedTuple):
@@ -203,6 +220,7 @@ def parse(content: Mapping[str, Any], name: str) -> Scenario:
         devices=devices,
         faults=file.faults,
         rates=file.rates,
+        lab=file.lab,
     )
 
 
@@ -245,7 +263,7 @@ def _merged(path: Path, depth: int) -> dict[str, Any]:
 
 
 def _overlaid(base: Any, value: Any, key: str) -> Any:
-    if key not in ("driver", "device", "devices", "rates") or not isinstance(base, dict):
+    if key not in ("driver", "device", "devices", "rates", "lab") or not isinstance(base, dict):
         return value
     if not isinstance(value, dict):
         return value

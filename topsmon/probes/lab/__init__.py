@@ -33,7 +33,7 @@ PROBES = (
     "fusion",
     "sustained",
 )
-"""Names of all probes, in the order in which they run by default. Each is a module of this folder."""
+"""Names of all probes, each a module of this folder, in the order in which they run by default."""
 
 
 class Probe(Protocol):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -21,9 +21,12 @@ MEMORY_CAP_BYTES = 4 << 30
 """More than a burst in the background may take: somebody asked for this measurement."""
 CHUNK_ELEMENTS = 1 << 20
 """Numbers made, copied or compared between two chances to stop: some ms on one CPU core."""
+ODD_MULTIPLIER = -7046029254386353131
+"""2**64 divided by the golden ratio, as a signed number: it spreads a count over all bits."""
 MOST_DISTURBED = 0.1
 """Share of the measured time that others may disturb before the whole result is not trusted."""
 SHORTEST_WINDOW_SECONDS = 0.005
+REST_PIECE_SECONDS = 0.02
 
 
 class Disturbance(NamedTuple):
@@ -49,7 +52,9 @@ class Context:
         memory_limit: int | None = None,
         memory_scale: float = 1.0,
         clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._sleep = sleep
         self.device = device
         self.place = device.place
         self.is_gpu = device.facts.kind == "gpu"
@@ -87,7 +92,9 @@ class Context:
 
     def wall_timer(self) -> timing.Timer:
         """A monotonic clock around each call, also on a GPU: the call has to synchronise."""
-        return timing.CallTimer(self.clock) if self.is_gpu else self.device.timer()
+        if not self.is_gpu:
+            return self.device.timer()
+        return timing.CallTimer(self.clock, wait_clock=machine.seconds_waited)
 
     def watch(self) -> Watch:
         """A fresh watch of clock and power, for a probe that compares two of its windows."""
@@ -105,12 +112,44 @@ class Context:
         *,
         threads: int | None = None,
         timer: timing.Timer | None = None,
+        between: Callable[[], None] = lambda: None,
     ) -> timing.Spread:
         """Warm up, then time calls for `seconds` times `time_scale` and at least three calls.
 
         `run_call` is a batch of work of at most some 20 ms; between two of them the probe can be
         stopped. `threads`: how many can be at work on a CPU, all of the device's by default.
+        `between` is called between timed calls, when the device has done what was asked of it.
         """
+        return timing.spread(self._seconds(run_call, seconds, threads, timer, between))
+
+    def compare(
+        self,
+        calls: Mapping[str, Callable[[], Any]],
+        seconds: float = 0.1,
+        *,
+        rounds: int = 3,
+        threads: int | None = None,
+        timer: timing.Timer | None = None,
+    ) -> dict[str, timing.Spread]:
+        """Measure several calls in turn, `seconds` each over all rounds, so that drift hits all."""
+        times: dict[str, list[float]] = {name: [] for name in calls}
+        for _ in range(rounds):
+            for name, run_call in calls.items():
+                times[name] += self._seconds(run_call, seconds / rounds, threads, timer)
+        return {name: timing.spread(found) for name, found in times.items()}
+
+    def _seconds(
+        self,
+        run_call: Callable[[], Any],
+        seconds: float,
+        threads: int | None,
+        timer: timing.Timer | None,
+        look: Callable[[], None] = lambda: None,
+    ) -> list[float]:
+        def between() -> None:
+            self._between()
+            look()
+
         window = max(seconds * self.time_scale, SHORTEST_WINDOW_SECONDS)
         warm_up = min(self.device.quick_plan.warm_up, window / 4)
         count = threads or self.device.threads or 1
@@ -122,12 +161,26 @@ class Context:
             clock=self.clock,
             checkpoint=self.checkpoint,
             begin=self._begin,
-            between=self._between,
+            between=between,
         )
-        if burst.usage.received is not None:
+        if self._cpu_matters(burst.usage):
             use = verdict.cpu_use(*burst.usage, count, self.device.quota)
             self._disturbances.append(Disturbance(use, burst.window))
-        return timing.spread(burst.seconds)
+        return burst.seconds
+
+    def _cpu_matters(self, usage: timing.Usage) -> bool:
+        """Whether the CPU time of a window says something: waiting for a GPU needs none."""
+        if not self.is_gpu:
+            return usage.received is not None
+        return (usage.waited or 0.0) >= verdict.MOST_WAITING
+
+    def rest(self, seconds: float, between: Callable[[], None] = lambda: None) -> None:
+        """Do nothing for `seconds` times `time_scale`; `between` is called now and again."""
+        until = self.clock() + seconds * self.time_scale
+        while self.clock() < until:
+            self.checkpoint()
+            between()
+            self._sleep(REST_PIECE_SECONDS)
 
     def random(self, *shape: int, dtype: Any = torch.float32) -> Any:
         """Random normal numbers on the device, drawn a million at a time and then repeated.
@@ -196,6 +249,22 @@ def sum_up(disturbances: Sequence[Disturbance]) -> tuple[float | None, int | Non
     if sum(one.seconds for one in blamed) <= MOST_DISTURBED * total:
         return share, threads, ""
     return share, threads, min(blamed, key=lambda one: one.use.share or 0.0).use.complaint
+
+
+def fill_distinct(bench: Context, flat: Any) -> None:
+    """Fill bytes so that no eight in a row repeat: a lost or doubled packet changes the data."""
+    start = 0
+    for piece in bench.pieces(flat.view(torch.int64)):
+        torch.arange(start, start + piece.numel(), out=piece)
+        piece.mul_(ODD_MULTIPLIER)
+        start += piece.numel()
+
+
+def same(bench: Context, one: Any, other: Any) -> bool:
+    """True if two vectors are equal in every bit of every element."""
+    count = CHUNK_ELEMENTS * 4 // one.element_size()
+    pairs = zip(bench.pieces(one, count), torch.split(other, count))
+    return all(torch.equal(first, second) for first, second in pairs)
 
 
 def relative_error(got: Any, expected: Any) -> float:

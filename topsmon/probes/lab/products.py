@@ -31,22 +31,20 @@ class Product:
         self._sets = [
             gemms.make_operands(gemm, shape, bench.place, bench.checkpoint) for _ in range(count)
         ]
-        self._turn = 0
-        self._last: tuple[Any, Any] | None = None
+        self.calls = 0
+        self._last: list[Any] = []
 
     def run(self) -> Any:
         """Multiply once; returns the result."""
-        operands = self._sets[self._turn % len(self._sets)]
-        self._turn += 1
+        operands = self._sets[self.calls % len(self._sets)]
+        self.calls += 1
         result = self._gemm.run(operands)
-        self._last = operands, result
+        self._last[:] = operands, result
         return result
 
     def check(self) -> verdict.Check:
-        """Hold the latest result against FP64, on sampled rows."""
-        operands, result = self._last or (None, self.run())
-        if operands is None:
-            return self.check()
+        """Hold the latest result, of which there must be one, against FP64 on sampled rows."""
+        operands, result = self._last
         return gemms.check(self._gemm, operands, result, self._checkpoint)
 
 
@@ -71,20 +69,26 @@ def main_precision(bench: Context) -> str:
 def largest_square(bench: Context, gemm: Gemm, sizes: tuple[int, ...], limit_seconds: float) -> int:
     """The largest of some sizes N, in ascending order, whose N x N x N call stays under the limit.
 
-    Each size is tried only if its call should do by the rate so far: a call cannot be interrupted.
-    The smallest one is taken for granted.
+    The smallest one is taken for granted. On a CPU one thread is timed and all are reckoned with:
+    short calls on several threads take as long as the one that waits for its core.
     """
     timer = bench.timer()
-    chosen, rate = sizes[0], 0.0
-    for size in sizes:
-        shape = (size, size, size)
-        if rate and schedule.operations(shape) / rate > limit_seconds:
-            break
-        if size != sizes[0] and gemms.needed_bytes(gemm, shape) > bench.budget_bytes():
-            break
-        product = Product(bench, gemm, shape)
-        bench.checkpoint()
-        timer.batch(product.run, 1)
-        rate = product.operations / max(min(timer.batch(product.run, 3)), 1e-9)
-        chosen = size
-    return chosen
+    threads = bench.device.threads or 1
+    affordable = [
+        size
+        for size in sizes
+        if size == sizes[0] or gemms.needed_bytes(gemm, (size,) * 3) <= bench.budget_bytes()
+    ]
+    rate = 0.0
+    with bench.device.one_thread():
+        for size in affordable:
+            work = schedule.operations((size, size, size))
+            if rate and work > rate * bench.device.call_limit_seconds:
+                break
+            product = Product(bench, gemm, (size, size, size))
+            bench.checkpoint()
+            timer.batch(product.run, 1)
+            rate = max(rate, work / max(min(timer.batch(product.run, 3)), 1e-9))
+    within = rate * threads * limit_seconds
+    fitting = [size for size in affordable if schedule.operations((size,) * 3) <= within]
+    return max(fitting, default=sizes[0])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from topsmon import events, units
 from topsmon.report.bounds import peaks
@@ -90,6 +90,9 @@ def build(
         layers, layer_notes = _layers(line, count)
         points += layers
         work_notes += layer_notes
+    trusted = [item.trusted for kind in (roofs, slopes, points) for item in kind]
+    if not all(trusted):
+        work_notes.append("! marks what must not be trusted; its line in the table says why.")
     return replace(
         line,
         ridges=tuple(_ridges(line, keys)),
@@ -127,8 +130,11 @@ def _roofs(device: DeviceState, key: str) -> list[Roof]:
     precision = units.PRECISIONS[key]
     found: list[Roof] = []
 
-    def add(word: Word, rate: float, detail: str, low: float | None = None) -> None:
-        found.append(Roof(key, precision.label, precision.unit, word, rate, low, detail))
+    def add(
+        word: Word, rate: float, detail: str, *, low: float | None = None, trusted: bool = True
+    ) -> None:
+        roof = Roof(key, precision.label, precision.unit, word, rate, low, trusted, detail)
+        found.append(roof)
 
     ceiling = device.ceiling(key)
     if ceiling is not None and ceiling.ops_per_second > 0:
@@ -136,14 +142,15 @@ def _roofs(device: DeviceState, key: str) -> list[Roof]:
         low = ceiling.ops_per_second_low
         if low is not None:
             detail = f"range from {units.rate(low, key)}: {ceiling.source}"
-        add("rated", ceiling.ops_per_second, detail, low)
+        add("rated", ceiling.ops_per_second, detail, low=low)
     best = _usable(device.rates[key])
     if best is None or best.rate_ops_per_second is None:
         return found
     held = device.held_ceiling(key)
     if held is not None and best.held_clock_mhz is not None:
         add("held", held, f"at {best.held_clock_mhz:.0f} MHz, held during the best burst")
-    add("measured", best.rate_ops_per_second, _burst(device.rates[key], best))
+    detail = _burst(device.rates[key], best)
+    add("measured", best.rate_ops_per_second, detail, trusted=best.valid)
     return found
 
 
@@ -180,18 +187,19 @@ def _slopes(device: DeviceState) -> _Memory:
     source = ceilings.memory_bandwidth_source if ceilings is not None else ""
     slopes: list[Slope] = []
     if rated:
-        slopes.append(Slope("DRAM", "memory", "rated", rated, source))
+        slopes.append(Slope("DRAM", "memory", "rated", rated, detail=source))
     memory, memory_notes = _measured(device, "memory", MEASURED_MEMORY)
     slopes += memory
     cache, cache_notes = _measured(device, "cache", MEASURED_CACHE)
     slopes += cache or _ladder(device)
     notes = memory_notes + ([] if cache else cache_notes)
     if not rated:
-        missing = "No rated memory bandwidth" + (f" ({source})" if source else "")
+        reason = source.removeprefix("none: ")
+        missing = f"No rated memory bandwidth{': ' if reason else ''}{reason}."
         if memory:
-            notes.insert(0, f"{missing}: the slanted roof is the measured bandwidth alone.")
+            notes.insert(0, f"{missing} The slanted roof is the measured bandwidth alone.")
         else:
-            notes.insert(0, f"{missing}, and none measured: there is no slanted roof.")
+            notes.insert(0, f"{missing} None is measured either: there is no slanted roof.")
     return _Memory(tuple(slopes), tuple(notes))
 
 
@@ -205,11 +213,12 @@ def _measured(
     if result.correct is False:
         return [], [f"The {probe} probe gave a wrong result: its bandwidths are left out."]
     slopes, notes = [], []
-    level = "cache" if probe == "cache" else "memory"
+    level: Literal["memory", "cache"] = "cache" if probe == "cache" else "memory"
     for key, name in wanted:
         value = result.values.get(key)
-        if value:
-            slopes.append(Slope(name, level, "measured", value, _doubt(result)))  # type: ignore[arg-type]
+        if value and value > 0:
+            slope = Slope(name, level, "measured", value, result.valid, _doubt(result))
+            slopes.append(slope)
         elif key in result.unavailable:
             notes.append(f"{name} not measured: {units.plain(result.unavailable[key], 200)}.")
     return slopes, notes
@@ -226,7 +235,8 @@ def _ladder(device: DeviceState) -> list[Slope]:
         return []
     detail = f"fastest step of the ladder, working set {units.binary_bytes(size)}"
     doubt = _doubt(result)
-    return [Slope("cache", "cache", "measured", best, f"{detail}, {doubt}" if doubt else detail)]
+    detail = f"{detail}, {doubt}" if doubt else detail
+    return [Slope("cache", "cache", "measured", best, result.valid, detail)]
 
 
 def _work(device: DeviceState, keys: Sequence[str]) -> tuple[list[Point], list[str]]:
@@ -315,10 +325,10 @@ def _layers(line: Roofline, count: Count) -> tuple[list[Point], list[str]]:
             key = (layer.kind, layer.forward.operations, moved)
             groups.setdefault(key, []).append(layer)
     points = []
-    for (_, operations, moved), alike in sorted(
+    for (kind, operations, moved), alike in sorted(
         groups.items(), key=lambda item: -item[0][1] * len(item[1])
     ):
-        name = units.plain(alike[0].path, 80) or "(model)"
+        name = units.plain(f"{alike[0].path} {kind}".strip(), 80) or "(model)"
         empty = Point(
             label=name if len(alike) == 1 else f"{name} and {len(alike) - 1} alike",
             kind="layer",

@@ -47,19 +47,16 @@ def at(left: float, top: float, size: Size) -> Box:
     return Box(left, top, left + size.width, top + size.height)
 
 
-def beside(mark: Box, size: Size, *, lines_off: int = 1) -> Iterator[Box]:
-    """Places around a mark: right, left, then above and below, up to some lines off."""
+def beside(mark: Box, size: Size) -> Iterator[Box]:
+    """Places that touch a mark: right, left, then above and below."""
     right, left = mark.right + size.gap_x, mark.left - size.gap_x - size.width
     middle = (mark.left + mark.right - size.width) / 2
     level = (mark.top + mark.bottom - size.height) / 2
     for x in (right, left):
         yield at(x, level, size)
-    for away in range(lines_off + 1):
-        above = mark.top - size.gap_y - size.height * (1 + away)
-        below = mark.bottom + size.gap_y + size.height * away
-        for y in (above, below):
-            for x in (right, left, middle):
-                yield at(x, y, size)
+    for y in (mark.top - size.gap_y - size.height, mark.bottom + size.gap_y):
+        for x in (right, left, middle):
+            yield at(x, y, size)
 
 
 def along_roof(line: Box, size: Size, *, step: float) -> Iterator[Box]:

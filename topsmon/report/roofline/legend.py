@@ -9,7 +9,9 @@ from topsmon import units
 from topsmon.report.roofline.model import Point, PointKind, Roof, Roofline, Slope
 from topsmon.report.roofline.scene import (
     Role,
+    doubt_sign,
     in_focus,
+    intensity_number,
     intensity_unit,
     point_keys,
     rate_text,
@@ -62,7 +64,7 @@ def _roof(line: Roofline, roof: Roof) -> Entry:
     unit = intensity_unit(roof.precision)
     ridge = next(
         (
-            f"ridge {units.significant(ridge.ops_per_byte)} {unit}"
+            f"ridge {intensity_number(ridge.ops_per_byte)} {unit}"
             for ridge in line.ridges
             if (ridge.precision, ridge.roof_word) == (roof.precision, roof.word)
         ),
@@ -72,7 +74,7 @@ def _roof(line: Roofline, roof: Roof) -> Entry:
         role_of_roof(line, roof),
         None,
         "",
-        f"{roof.label} {roof.word}",
+        f"{roof.label} {roof.word}{doubt_sign(roof)}",
         rate_text(roof.ops_per_second, roof.precision),
         ridge,
         roof.detail,
@@ -84,7 +86,7 @@ def _slope(slope: Slope) -> Entry:
         role_of_slope(slope),
         None,
         "",
-        f"{slope.name} {slope.word}",
+        f"{slope.name} {slope.word}{doubt_sign(slope)}",
         units.bandwidth(slope.bytes_per_second),
         "",
         slope.detail,
@@ -101,9 +103,9 @@ def _points(points: list[Point], keys: dict[Point, str]) -> Iterator[Entry]:
             None,
             point.kind,
             keys.get(point, ""),
-            point.label,
+            point.label + doubt_sign(point),
             rate_text(point.ops_per_second, point.precision),
-            f"{units.significant(point.ops_per_byte)} {intensity_unit(point.precision)}",
+            f"{intensity_number(point.ops_per_byte)} {intensity_unit(point.precision)}",
             _comparison(point),
         )
     if hidden:

@@ -20,7 +20,8 @@ Bound = Literal["compute", "memory"]
 class Roof:
     """A horizontal line: operations per second of one precision.
 
-    `low_ops_per_second` is the lower end where the rated figure is a range.
+    `low_ops_per_second` is the lower end where the rated figure is a range. `trusted` False:
+    `detail` says why the number must not be relied on.
     """
 
     precision: str
@@ -29,17 +30,19 @@ class Roof:
     word: Word
     ops_per_second: float
     low_ops_per_second: float | None = None
+    trusted: bool = True
     detail: str = ""
 
 
 @dataclass(frozen=True)
 class Slope:
-    """A slanted line: bytes per second of one level of memory."""
+    """A slanted line: bytes per second of one level of memory. `trusted` is as in a roof."""
 
     name: str
     level: Literal["memory", "cache"]
     word: Word
     bytes_per_second: float
+    trusted: bool = True
     detail: str = ""
 
     def rate(self, intensity: float) -> float:
@@ -65,8 +68,7 @@ class Point:
     """Work at its intensity and rate.
 
     `precision` None: not known. `roof_ops_per_second` is what the roof (the rated one where there
-    is one) allows at this intensity, `bound` which side of it that is. `trusted` False: `detail`
-    says why the number must not be relied on.
+    is one) allows at this intensity, `bound` which side of it that is. `trusted` is as in a roof.
     """
 
     label: str

@@ -17,7 +17,10 @@ MarkKind = Literal["gemm", "probe", "layer", "ridge"]
 
 LEFT_OF_RIDGE, RIGHT_OF_RIDGE = 30.0, 20.0
 AROUND_POINT = 1.6
+LAYER_NAMES = 6
+"""Names of layers that are written into the plot: of those with the most work."""
 GIGA_BELOW = 1e12
+PLAIN_FROM = 1e-3
 DEEPEST = 1e6
 """A slope is followed down to at most this fraction of the highest roof."""
 
@@ -54,7 +57,7 @@ class Mark:
 
 @dataclass(frozen=True)
 class Scene:
-    """Everything to draw, the most important first."""
+    """Everything to draw, the most important first; it is not to be covered by the rest."""
 
     x: Axis
     y: Axis
@@ -86,7 +89,8 @@ def scene(line: Roofline) -> Scene:
     y = _rates_axis(line, x, roofs, points)
     strokes = [*_roof_strokes(line, x, roofs), *_slope_strokes(line, x, y, roofs)]
     strokes.sort(key=lambda stroke: stroke.role == "other")
-    return Scene(x, y, tuple(strokes), (*points, *ridges), empty=not (strokes or points))
+    marks = sorted((*ridges, *points), key=_rank)
+    return Scene(x, y, tuple(strokes), tuple(marks), empty=not (strokes or points))
 
 
 def _around(value: float) -> tuple[float, float]:
@@ -106,7 +110,7 @@ def in_focus(line: Roofline, point: Point) -> bool:
 
 def _mark(line: Roofline, point: Point, key: str | None) -> Mark:
     focus = in_focus(line, point)
-    sign = "" if point.trusted else "!"
+    sign = doubt_sign(point)
     labels = [point.label + sign]
     if point.kind == "gemm":
         # The precision in focus is in the title.
@@ -119,7 +123,7 @@ def _mark(line: Roofline, point: Point, key: str | None) -> Mark:
 
 def _ridge(ridge: Ridge) -> Mark:
     """The ridge at the held clock is close to the rated one and stays without a label."""
-    short = f"ridge {units.significant(ridge.ops_per_byte)}"
+    short = f"ridge {intensity_number(ridge.ops_per_byte)}"
     labels = (f"{short} {intensity_unit(ridge.precision)}", short)
     return Mark(
         ridge.ops_per_byte,
@@ -150,6 +154,13 @@ def intensity_unit(precision: str | None) -> str:
     """FLOP/byte, or OP/byte of integers."""
     found = units.PRECISIONS.get(precision or "")
     return "OP/byte" if found is not None and found.unit == "TOPS" else "FLOP/byte"
+
+
+def intensity_number(ops_per_byte: float) -> str:
+    """An intensity with three digits, without its unit."""
+    if ops_per_byte < PLAIN_FROM:
+        return f"{ops_per_byte:.2e}"
+    return units.significant(ops_per_byte)
 
 
 def rate_text(ops_per_second: float, precision: str | None) -> str:
@@ -193,7 +204,18 @@ def _roof_strokes(line: Roofline, x: Axis, roofs: Iterable[Roof]) -> Iterator[St
 def _roof_labels(line: Roofline, roof: Roof) -> tuple[str, ...]:
     rate = rate_text(roof.ops_per_second, roof.precision)
     short = roof.word if roof.precision == line.focus else roof.label
-    return f"{roof.label} {roof.word} {rate}", f"{short} {rate}", f"{short} {rate.split()[0]}"
+    labels = f"{roof.label} {roof.word} {rate}", f"{short} {rate}", f"{short} {rate.split()[0]}"
+    return tuple(label + doubt_sign(roof) for label in labels)
+
+
+def _slope_labels(slope: Slope) -> tuple[str, ...]:
+    rate = units.bandwidth(slope.bytes_per_second) + doubt_sign(slope)
+    return f"{slope.name} {slope.word} {rate}", f"{slope.name} {rate}"
+
+
+def doubt_sign(item: Roof | Slope | Point) -> str:
+    """What follows the name of something that must not be trusted."""
+    return "" if item.trusted else "!"
 
 
 def role_of_roof(line: Roofline, roof: Roof) -> Role:
@@ -223,14 +245,20 @@ def _slope_strokes(line: Roofline, x: Axis, y: Axis, roofs: Sequence[Roof]) -> I
                 (end, slope.rate(end)),
                 role_of_slope(slope),
                 "slope",
-                (
-                    f"{slope.name} {slope.word} {units.bandwidth(slope.bytes_per_second)}",
-                    f"{slope.name} {units.bandwidth(slope.bytes_per_second)}",
-                ),
+                _slope_labels(slope),
                 minor=slope.level == "memory" and slope is not line.memory(slope.word),
             )
 
 
-def rank(mark: Mark) -> tuple[bool, int]:
-    """Order in which marks get their labels: what is in focus first, layers last."""
-    return not mark.focus, ("ridge", "gemm", "probe", "layer").index(mark.kind)
+def to_name(what: Scene) -> tuple[list[Mark], list[Mark]]:
+    """The marks whose names come before those of the lines, and those that come after them."""
+    own = [mark for mark in what.marks if mark.focus]
+    ridges = [mark for mark in own if mark.kind == "ridge"]
+    layers = [mark for mark in own if mark.kind == "layer"]
+    first = [mark for mark in own if mark.kind in {"gemm", "probe"}] + ridges[:1]
+    foreign = [mark for mark in what.marks if not mark.focus]
+    return first, [*ridges[1:], *layers[:LAYER_NAMES], *foreign]
+
+
+def _rank(mark: Mark) -> tuple[bool, int]:
+    return not mark.focus, ("gemm", "probe", "ridge", "layer").index(mark.kind)

@@ -8,6 +8,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from topsmon.report.columns import cells, wrap
 from topsmon.report.roofline.axes import Axis, Tick
+from topsmon.report.roofline.canvas import GUIDE
 from topsmon.report.roofline.labels import (
     Box,
     Size,
@@ -18,8 +19,8 @@ from topsmon.report.roofline.labels import (
 )
 from topsmon.report.roofline.legend import entries, other_entries
 from topsmon.report.roofline.model import Roofline
-from topsmon.report.roofline.scene import Mark, Scene, Stroke, rank, scene
-from topsmon.report.roofline.text import LAYER_LABELS, title
+from topsmon.report.roofline.scene import Mark, Scene, Stroke, scene, to_name
+from topsmon.report.roofline.text import FAINT, LINES, NOTHING, title
 
 NARROWEST, LOWEST = 480, 320
 FONT, ROW, CELL = 13, 19, 7.8
@@ -33,13 +34,15 @@ svg { font: 13px system-ui, "DejaVu Sans", Helvetica, Arial, sans-serif; backgro
 .page { fill: #ffffff } .text { fill: #1f1f1f } .muted { fill: #5c5c5c }
 .title { font-size: 16px; font-weight: bold }
 .over { paint-order: stroke; stroke: #ffffff; stroke-width: 3px; stroke-linejoin: round }
-.frame { fill: none; stroke: #8a8a8a } .grid { stroke: #e6e6e6 } .guide { stroke: #a8a8a8 }
 .line { fill: none; stroke-width: 2px }
+.frame { fill: none; stroke: #8a8a8a } .grid { stroke: #e6e6e6 }
+.guide { stroke: #a8a8a8; stroke-width: 1px; stroke-dasharray: 1 4 }
 .rated { stroke: #005fa8 } .held { stroke: #9a5200; stroke-dasharray: 9 5 }
 .measured { stroke: #1c7430; stroke-dasharray: 2 4 }
 .cache { stroke: #7b3f98; stroke-dasharray: 7 3 2 3 }
 .other { stroke: #9a9a9a; stroke-width: 1px; stroke-dasharray: 2 5 }
-.guide { stroke-dasharray: 1 4 }
+.rated-text { fill: #005fa8 } .held-text { fill: #9a5200 } .measured-text { fill: #1c7430 }
+.cache-text { fill: #7b3f98 } .other-text { fill: #5c5c5c }
 .gemm { fill: #1c7430 } .probe { fill: #b3261e } .layer { fill: none; stroke: #005fa8 }
 .ridge { fill: #1f1f1f } .away { fill: #9a9a9a }
 @media (prefers-color-scheme: dark) {
@@ -48,6 +51,8 @@ svg { background: #161616 }
 .over { stroke: #161616 } .frame { stroke: #757575 } .grid { stroke: #2c2c2c }
 .guide { stroke: #5e5e5e } .rated { stroke: #6cb4ff } .held { stroke: #e2a04a }
 .measured { stroke: #74c686 } .cache { stroke: #cb9ae6 } .other { stroke: #757575 }
+.rated-text { fill: #6cb4ff } .held-text { fill: #e2a04a } .measured-text { fill: #74c686 }
+.cache-text { fill: #cb9ae6 } .other-text { fill: #a6a6a6 }
 .gemm { fill: #74c686 } .probe { fill: #ff8a80 } .layer { stroke: #6cb4ff }
 .ridge { fill: #e6e6e6 } .away { fill: #757575 }
 }
@@ -61,27 +66,27 @@ class _Sheet:
         self.plot = plot
         self.elements: list[str] = []
         self._solid: list[Box] = []
-        self._lines: list[tuple[tuple[float, float], tuple[float, float], bool]] = []
+        self._lines: list[tuple[tuple[float, float], tuple[float, float], str]] = []
 
     def add(self, element: str) -> None:
         self.elements.append(element)
 
-    def line(self, start: tuple[float, float], end: tuple[float, float], *, faint: bool) -> None:
-        """Remember a line; labels may cross a faint one if they must."""
-        self._lines.append((start, end, faint))
+    def line(self, start: tuple[float, float], end: tuple[float, float], kind: str) -> None:
+        """Draw a line, which labels do not cross unless they may cross its kind."""
+        self.add(_straight(start, end, f"line {kind}"))
+        self._lines.append((start, end, kind))
 
     def keep_off(self, box: Box) -> None:
         self._solid.append(box)
 
-    def free(self, box: Box, *, over_faint: bool) -> bool:
+    def free(self, box: Box, *, over: frozenset[str]) -> bool:
+        """True where a label lies in the plot and covers nothing but lines of some kinds."""
         around = Box(box.left - 2, box.top, box.right + 2, box.bottom)
         return (
             around.inside(self.plot)
             and not any(around.overlaps(other) for other in self._solid)
             and not any(
-                _crosses(around, start, end)
-                for start, end, faint in self._lines
-                if not (faint and over_faint)
+                _crosses(around, start, end) for start, end, kind in self._lines if kind not in over
             )
         )
 
@@ -194,30 +199,30 @@ def _unit_below(sheet: _Sheet, axis: Axis) -> None:
 
 
 def _draw(sheet: _Sheet, what: Scene) -> None:
-    """Lines first, then marks over them, then labels where room is left."""
+    """Lines first, then marks over them, the most important on top; labels where room is left."""
     strokes: list[tuple[Stroke, tuple[float, float], tuple[float, float]]] = []
     for stroke in reversed(what.strokes):
         start = _place(sheet, what, *stroke.start)
         end = _place(sheet, what, *stroke.end)
-        sheet.add(_straight(start, end, f"line {stroke.role}"))
-        sheet.line(start, end, faint=stroke.role == "other")
+        sheet.line(start, end, stroke.role)
         strokes.insert(0, (stroke, start, end))
     ridge = next((mark for mark in what.marks if mark.kind == "ridge"), None)
     if ridge is not None:
         foot = _place(sheet, what, ridge.x, what.y.low)
         top = _place(sheet, what, ridge.x, ridge.y)
-        sheet.add(_straight(top, foot, "guide"))
-        sheet.line(top, foot, faint=True)
+        sheet.line(top, foot, GUIDE)
     marks: list[tuple[Mark, Box]] = []
-    for mark in what.marks:
+    for mark in reversed(what.marks):
         x, y = _place(sheet, what, mark.x, mark.y)
         box = Box(x - RADIUS, y - RADIUS, x + RADIUS, y + RADIUS)
         sheet.keep_off(box)
         sheet.add(_sign(mark, x, y))
-        marks.append((mark, box))
-    _label_strokes(sheet, [item for item in strokes if item[0].role != "other"], "text over")
-    _label_marks(sheet, marks)
-    _label_strokes(sheet, [item for item in strokes if item[0].role == "other"], "muted over")
+        marks.insert(0, (mark, box))
+    before, after = to_name(what)
+    _label_marks(sheet, [item for item in marks if item[0] in before])
+    _label_strokes(sheet, [item for item in strokes if item[0].role != "other"])
+    _label_marks(sheet, [item for item in marks if item[0] in after])
+    _label_strokes(sheet, [item for item in strokes if item[0].role == "other"])
     if what.empty:
         x, y = (sheet.plot.left + sheet.plot.right) / 2, (sheet.plot.top + sheet.plot.bottom) / 2
         sheet.add(_text(x, y, "nothing to draw yet", "text", "middle"))
@@ -239,11 +244,10 @@ def _sign(mark: Mark, x: float, y: float) -> str:
 
 
 def _label_strokes(
-    sheet: _Sheet,
-    strokes: Iterable[tuple[Stroke, tuple[float, float], tuple[float, float]]],
-    kind: str,
+    sheet: _Sheet, strokes: Iterable[tuple[Stroke, tuple[float, float], tuple[float, float]]]
 ) -> None:
     for stroke, start, end in strokes:
+        kind = f"over {stroke.role}-text"
         if stroke.kind == "roof":
             box = Box(start[0], start[1] - 1, end[0] - 4, start[1] + 1)
             _write(sheet, stroke.labels, kind, partial(along_roof, box, step=2 * CELL))
@@ -259,27 +263,35 @@ def _spot(start: tuple[float, float], end: tuple[float, float], share: float) ->
     return Box(x, y, x, y)
 
 
-def _label_marks(sheet: _Sheet, marks: Sequence[tuple[Mark, Box]]) -> None:
-    layers = [mark for mark, _ in marks if mark.kind == "layer"][:LAYER_LABELS]
-    named = [item for item in marks if item[0].kind != "layer" or item[0] in layers]
-    named.sort(key=lambda item: rank(item[0]))
-    for mark, box in named:
-        kind = "text over" if mark.focus else "muted over"
-        _write(sheet, mark.labels, kind, partial(beside, box, lines_off=int(mark.kind != "ridge")))
+def _label_marks(sheet: _Sheet, marks: Iterable[tuple[Mark, Box]]) -> None:
+    for mark, box in marks:
+        kind = "text over" if mark.focus else "over other-text"
+        if not _write(sheet, mark.labels, kind, partial(beside, box)):
+            # A letter on a line is better than a point without a name.
+            letters = [label for label in mark.labels if len(label) == 1]
+            _write(sheet, letters, kind, partial(beside, box), over=(LINES,))
 
 
 def _write(
-    sheet: _Sheet, labels: Sequence[str], kind: str, places: Callable[[Size], Iterable[Box]]
-) -> None:
-    """Write the first label that finds a place; the table below has all numbers."""
-    for over_faint in (False, True):
+    sheet: _Sheet,
+    labels: Sequence[str],
+    kind: str,
+    places: Callable[[Size], Iterable[Box]],
+    over: Sequence[frozenset[str]] = (NOTHING, FAINT),
+) -> bool:
+    """Write the first label that finds a place where it crosses no line but those it may.
+
+    Otherwise return False: the table below has all numbers.
+    """
+    for may_cross in over:
         for label in labels:
             size = Size(cells(label) * CELL, FONT + 2, gap_x=6, gap_y=3)
-            found = first_free(places(size), partial(sheet.free, over_faint=over_faint))
+            found = first_free(places(size), partial(sheet.free, over=may_cross))
             if found is not None:
                 sheet.keep_off(found)
                 sheet.add(_text(found.left, found.bottom - 4, label, kind))
-                return
+                return True
+    return False
 
 
 def _table(sheet: _Sheet, line: Roofline, width: int, top: float) -> float:

@@ -20,21 +20,28 @@ from topsmon.report.roofline.labels import (
 )
 from topsmon.report.roofline.legend import Entry, entries, other_entries
 from topsmon.report.roofline.model import Roofline
-from topsmon.report.roofline.scene import Mark, Scene, Stroke, rank, scene
+from topsmon.report.roofline.scene import Mark, Role, Scene, Stroke, scene, to_name
 
 NARROWEST, LOWEST = 60, 16
 AROUND = 3
 """Lines above and below the plot: the unit, the axis, its numbers."""
 SIGNS = {"gemm": "●", "probe": "■", "layer": "○", "ridge": "◆"}
 ASCII_SIGNS = {"gemm": "@", "probe": "#", "layer": "o", "ridge": "+"}
-LABEL, FAINT_LABEL, DETAIL, AWAY = "label", "faint-label", "detail", "away"
+LABEL, DETAIL, AWAY = "label", "detail", "away"
+LABEL_OF: dict[Role, str] = {
+    "rated": "rated-label",
+    "held": "held-label",
+    "measured": "measured-label",
+    "cache": "cache-label",
+    "other": "other-label",
+}
+"""Role of the label of each role of line."""
 FAINT = frozenset({"other", GUIDE})
 """Roles of lines that a label may cover where nothing else is free."""
 NOTHING: frozenset[str] = frozenset()
+LINES = FAINT | {"rated", "held", "measured", "cache"}
 TAKEN = frozenset({AWAY, *SIGNS})
-APART = TAKEN | {LABEL, FAINT_LABEL}
-LAYER_LABELS = 6
-"""Names of layers that are written into the plot: of those with the most work."""
+APART = TAKEN | {LABEL, *LABEL_OF.values()}
 SAMPLE = 3
 GAP = "  "
 
@@ -94,9 +101,11 @@ def _table(
         entry._replace(name=_plain(entry.name, ascii_only), detail=_plain(entry.detail, ascii_only))
         for entry in table
     ]
+    if width < NARROWEST:
+        table = [entry._replace(intensity="") for entry in table]
     columns = [entry.cells() for entry in table if entry.rate]
     sizes = [max((cells(row[column]) for row in columns), default=0) for column in range(3)]
-    sizes[0] = min(sizes[0], max(16, width - SAMPLE - 1 - sum(sizes[1:]) - 2 * len(GAP)))
+    sizes[0] = min(sizes[0], max(8, width - SAMPLE - 1 - sum(sizes[1:]) - 2 * len(GAP)))
     lines: list[Line] = []
     for number, entry in enumerate(table):
         sign = _sign(entry, ascii_only, focus=number < own)
@@ -106,6 +115,7 @@ def _table(
         name = _cut(entry.name, sizes[0])
         rate = " " * (sizes[1] - cells(entry.rate)) + entry.rate
         numbers = f" {pad(name, sizes[0])}{GAP}{rate}{GAP}{pad(entry.intensity, sizes[2])}"
+        numbers = _cut(numbers, width - SAMPLE)
         room = width - SAMPLE - cells(numbers) - len(GAP)
         fits = cells(entry.detail) <= room or not whole
         detail = GAP + _cut(entry.detail, room) if fits and room > 0 else ""
@@ -209,9 +219,11 @@ def _draw(canvas: Canvas, what: Scene, ascii_only: bool) -> None:
         if canvas.role_at(column, row) not in TAKEN:
             canvas.put(column, row, signs[mark.kind], mark.kind if mark.focus else AWAY)
         marks.append((mark, Box(column, row, column + 1, row + 1)))
-    _label_strokes(canvas, [item for item in strokes if item[0].role != "other"], LABEL)
-    _label_marks(canvas, marks, ascii_only)
-    _label_strokes(canvas, [item for item in strokes if item[0].role == "other"], FAINT_LABEL)
+    before, after = to_name(what)
+    _label_marks(canvas, [item for item in marks if item[0] in before], ascii_only)
+    _label_strokes(canvas, [item for item in strokes if item[0].role != "other"])
+    _label_marks(canvas, [item for item in marks if item[0] in after], ascii_only)
+    _label_strokes(canvas, [item for item in strokes if item[0].role == "other"])
     if what.empty:
         _write(canvas, ["nothing to draw yet"], LABEL, lambda size: [at(1, 1, size)])
 
@@ -224,8 +236,9 @@ def _size(text: str) -> Size:
     return Size(cells(text), 1, gap_x=1, gap_y=0)
 
 
-def _label_strokes(canvas: Canvas, strokes: Iterable[tuple[Stroke, Box]], role: str) -> None:
+def _label_strokes(canvas: Canvas, strokes: Iterable[tuple[Stroke, Box]]) -> None:
     for stroke, box in strokes:
+        role = LABEL_OF[stroke.role]
         if stroke.kind == "roof":
             _write(canvas, stroke.labels, role, partial(along_roof, box, step=2))
         else:
@@ -248,34 +261,35 @@ def _spots(box: Box) -> list[Box]:
     return found[middle::-1] + found[middle + 1 :]
 
 
-def _label_marks(canvas: Canvas, marks: Sequence[tuple[Mark, Box]], ascii_only: bool) -> None:
-    layers = [mark for mark, _ in marks if mark.kind == "layer"][:LAYER_LABELS]
-    named = [item for item in marks if item[0].kind != "layer" or item[0] in layers]
-    named.sort(key=lambda item: rank(item[0]))
-    for mark, box in named:
+def _label_marks(canvas: Canvas, marks: Iterable[tuple[Mark, Box]], ascii_only: bool) -> None:
+    for mark, box in marks:
         labels = [_plain(label, ascii_only) for label in mark.labels]
-        _write(
-            canvas,
-            labels,
-            LABEL if mark.focus else FAINT_LABEL,
-            partial(beside, box, lines_off=int(mark.kind != "ridge")),
-        )
+        role = LABEL if mark.focus else LABEL_OF["other"]
+        if not _write(canvas, labels, role, partial(beside, box)):
+            # A letter on a line is better than a point without a name.
+            letters = [label for label in labels if len(label) == 1]
+            _write(canvas, letters, role, partial(beside, box), over=(LINES,))
 
 
 def _write(
-    canvas: Canvas, labels: Sequence[str], role: str, places: Callable[[Size], Iterable[Box]]
-) -> None:
-    """Write the first label that finds a place where it collides with nothing; else none.
+    canvas: Canvas,
+    labels: Sequence[str],
+    role: str,
+    places: Callable[[Size], Iterable[Box]],
+    over: Sequence[frozenset[str]] = (NOTHING, FAINT),
+) -> bool:
+    """Write the first label that finds a place where it covers nothing but what it may.
 
-    The table under the plot has all numbers, so that a label may be missing.
+    Otherwise return False: the table under the plot has all numbers.
     """
-    for over in (NOTHING, FAINT):
+    for may_cover in over:
         for label in labels:
             boxes = (_to_cells(box) for box in places(_size(label)))
-            found = first_free(boxes, partial(_room, canvas, over))
+            found = first_free(boxes, partial(_room, canvas, may_cover))
             if found is not None:
                 canvas.put(int(found.left), int(found.top), label, role)
-                return
+                return True
+    return False
 
 
 def _room(canvas: Canvas, over: frozenset[str], box: Box) -> bool:

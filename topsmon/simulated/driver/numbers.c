@@ -97,6 +97,26 @@ static int read_uint64(const char *call, struct handle *handle, const char *fiel
         return read_uint64(__func__, handle, field, scale, out);                                 \
     }
 
+/* Error type: 0 corrected, 1 uncorrected. Counter: 0 since the driver was loaded, 1 for life. */
+EXPORT int nvmlDeviceGetTotalEccErrors(struct handle *handle, unsigned type, unsigned counter,
+                                       uint64_t *out)
+{
+    static const char *const fields[2][2] = {
+        {"ecc_corrected_volatile", "ecc_corrected_aggregate"},
+        {"ecc_uncorrected_volatile", "ecc_uncorrected_aggregate"},
+    };
+    const char *field = type < 2 && counter < 2 ? fields[type][counter] : "";
+    return read_uint64(__func__, handle, field, 1, out);
+}
+
+EXPORT int nvmlDeviceGetRemappedRows(struct handle *handle, unsigned *corrected,
+                                     unsigned *uncorrected, unsigned *pending, unsigned *failed)
+{
+    return read_uints(__func__, handle, 4, (const struct output[]){
+        {"row_remap_corrected", 1, corrected}, {"row_remap_uncorrected", 1, uncorrected},
+        {"row_remap_pending", 1, pending}, {"row_remap_failed", 1, failed}});
+}
+
 UINT64(nvmlDeviceGetTotalEnergyConsumption, "energy_joules", 1000)
 UINT64(nvmlDeviceGetCurrentClocksThrottleReasons, "clock_event_mask", 1)
 UINT64(nvmlDeviceGetSupportedClocksThrottleReasons, "clock_event_mask_supported", 1)

@@ -1,0 +1,146 @@
+"""What a judge looks at, and the shapes of its answers.
+
+"Could not be measured" is never "healthy" and never "bad": it is NO-VERDICT with `unknown` set, or
+INVALID where a number exists that must not be trusted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from topsmon import events
+from topsmon.checks.model import Check
+from topsmon.state import DeviceState, State
+from topsmon.units import plain
+
+HOST = "host"
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the run saw of one device beside the state.
+
+    `loaded` are the samples taken while something was being measured, `samples` all. `refused` says
+    who uses the device, so that it was not measured; `missing` why a measurement did not happen.
+    """
+
+    samples: tuple[events.DeviceSample, ...] = ()
+    loaded: tuple[events.DeviceSample, ...] = ()
+    refused: str = ""
+    missing: str = ""
+    quick: bool = False
+
+
+NOTHING = Observed()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When the verdict is given: wall clock and this process's monotonic clock, in seconds."""
+
+    time: float
+    monotonic: float
+
+
+@dataclass(frozen=True)
+class Context:
+    """One check on one device; `device` None: the machine."""
+
+    state: State
+    device: DeviceState | None
+    check: Check
+    moment: Moment
+    seen: Observed = field(default=NOTHING)
+
+    @property
+    def board(self) -> DeviceState:
+        """The device of a check that is about one."""
+        assert self.device is not None
+        return self.device
+
+    def result(self, verdict: events.CheckState, **more: Any) -> events.CheckResult:
+        """Return a result; an experimental check warns where another would fail."""
+        check, device = self.check, self.device
+        if check.experimental and verdict == "FAIL":
+            verdict = "WARN"
+        fields: dict[str, Any] = {
+            "title": check.title,
+            "basis": check.basis,
+            "experimental": check.experimental,
+            "lower_is_better": check.lower_is_better,
+            **more,
+        }
+        if verdict in ("WARN", "FAIL"):
+            fields.setdefault("remedy", check.remedy)
+        for key in ("cause", "remedy"):
+            fields[key] = without_keys(fields.get(key, ""))
+        return events.CheckResult(
+            time=self.moment.time,
+            monotonic=self.moment.monotonic,
+            source=self.state.host.hostname if self.state.host is not None else "",
+            device=device.key if device is not None else None,
+            label=device.label if device is not None else HOST,
+            check=check.id,
+            state=verdict,
+            **fields,
+        )
+
+    def missing(self, reason: str = "") -> events.CheckResult:
+        """Something that should have been judged was not measured."""
+        if self.seen.refused:
+            return self.result(
+                "INVALID",
+                cause=f"shared: {self.seen.refused}",
+                remedy="Free the device, then check again; --force measures beside other work.",
+                unknown=True,
+            )
+        because = reason or self.seen.missing or "not measured yet"
+        return self.result("NO-VERDICT", cause=plain(because, 240), unknown=True)
+
+    def unreadable(self, *fields: str) -> events.CheckResult:
+        """A reading that the driver does not give: UNSUPPORTED where this device has none."""
+        device = self.board
+        sources = [device.sample, device.identity]
+        reasons = [
+            source.unavailable[name]
+            for source in sources
+            if source is not None
+            for name in fields
+            if name in source.unavailable
+        ]
+        if not reasons:
+            return self.missing("no reading")
+        reason = plain(reasons[0], 240)
+        if _CANNOT.search(reason):
+            return self.result("UNSUPPORTED", cause=reason)
+        if "implausible" in reason:
+            return self.result("INVALID", cause=reason, unknown=True)
+        return self.missing(reason)
+
+
+_CANNOT = re.compile(
+    r"not supported|NotSupported|too old|does not report|not reported|has no |no PCIe|no sensor"
+)
+"""Words of a reading that the device, its driver or its mode will never give."""
+
+_KEY = re.compile(r"press b( to (measure|try) again)?")
+
+
+def without_keys(text: str) -> str:
+    """A remedy of the live screen in words that fit a command: it has no keys to press."""
+    return _KEY.sub("check again", text)
+
+
+def by_limits(value: float, check: Check, scale: float = 1.0) -> events.CheckState:
+    """PASS, WARN or FAIL of a value by the check's limits times `scale`."""
+    assert check.pass_from is not None
+    good, fair = check.pass_from * scale, (check.warn_from or 0.0) * scale
+    if check.lower_is_better:
+        if value <= good:
+            return "PASS"
+        return "WARN" if not fair or value <= fair else "FAIL"
+    if value >= good:
+        return "PASS"
+    return "WARN" if value >= fair else "FAIL"

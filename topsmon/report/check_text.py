@@ -1,0 +1,257 @@
+"""Results of a check for people: a table, what is wrong and what to do, one line of verdict."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from topsmon import events
+from topsmon.report.check_document import CheckDocument, in_words, subject, worst_first
+from topsmon.units import plain
+
+HEADINGS = ("device", "check", "state", "measured", "expected", "basis, or why there is no verdict")
+WIDEST = (14, 18, 11, 34, 18)
+COLOURS = {"PASS": "32", "WARN": "33", "FAIL": "1;31", "INVALID": "35", "UNKNOWN": "35", "OK": "32"}
+MEANINGS = {
+    0: "exit 0: nothing is wrong as far as it can be judged",
+    1: "exit 1: works, but below what it should be",
+    2: "exit 2: something is broken or far too slow",
+    3: "exit 3: not everything could be measured, which says nothing bad about the hardware",
+    130: "exit 130: interrupted; this is what was known by then",
+}
+EXPERIMENTAL = "*"
+_NUMBER_AND_UNIT = re.compile(r"([0-9.]+) ?(\D\S*)")
+
+
+class _Row(NamedTuple):
+    """One line of the table: results of one check with the same answer, on several devices."""
+
+    results: tuple[events.CheckResult, ...]
+    checks: int = 1
+
+    @property
+    def first(self) -> events.CheckResult:
+        return self.results[0]
+
+
+def text(
+    document: CheckDocument,
+    *,
+    width: int | None = None,
+    ascii_only: bool = False,
+    colour: bool = False,
+) -> str:
+    """Return the report. `width` None: lines are as long as they need to be."""
+    rows = _merged(_rows(document.checks))
+    lines = [_heading(document), ""]
+    lines += _table(rows, width, colour=colour)
+    for finding in _findings(document, width, colour=colour):
+        lines += ["", *finding]
+    lines += ["", _verdict(document, colour=colour)]
+    if any(row.first.experimental and row.first.threshold_text for row in rows):
+        note = f"{EXPERIMENTAL} chosen by topsmon, since nobody published one: it never fails"
+        lines.insert(-1, note)
+    content = "\n".join(line.rstrip() for line in lines) + "\n"
+    if ascii_only:
+        return content.encode("ascii", "replace").decode("ascii")
+    return content.replace(">= ", "\N{GREATER-THAN OR EQUAL TO} ").replace(
+        "<= ", "\N{LESS-THAN OR EQUAL TO} "
+    )
+
+
+def _heading(document: CheckDocument) -> str:
+    parts = [f"topsmon check  {plain(document.host, 60)}  {subject(document)}"]
+    if document.driver_version:
+        cuda = f", CUDA {document.cuda_version}" if document.cuda_version else ""
+        parts.append(plain(f"driver {document.driver_version}{cuda}", 60))
+    if document.selection.quick:
+        parts.append("quick: the driver alone, nothing was measured")
+    if document.selection.simulated:
+        parts.append(f"SIMULATED {document.selection.simulated}")
+    return "  ".join(parts)
+
+
+# Table --------------------------------------------------------------------------------------------
+
+
+def _rows(results: Sequence[events.CheckResult]) -> list[_Row]:
+    """One row for all devices that give the same answer to a check, in the order of the checks."""
+    checks = list(dict.fromkeys(result.check for result in results))
+    rows = []
+    for check in checks:
+        groups: dict[tuple[str, ...], list[events.CheckResult]] = {}
+        for result in results:
+            if result.check == check:
+                cause = "" if result.state == "PASS" else result.cause
+                key = (result.state, result.threshold_text, result.basis, cause)
+                groups.setdefault(key, []).append(result)
+        rows += [_Row(tuple(group)) for group in groups.values()]
+    return rows
+
+
+def _merged(rows: list[_Row]) -> list[_Row]:
+    """Neighbours without a value and with one reason become one row: "12 checks"."""
+    merged: list[_Row] = []
+    for row in rows:
+        last = merged[-1] if merged else None
+        if last is not None and _alike(last, row):
+            merged[-1] = _Row(last.results, last.checks + 1)
+        else:
+            merged.append(row)
+    return merged
+
+
+def _alike(one: _Row, other: _Row) -> bool:
+    if one.first.state == "PASS" or one.first.value_text or other.first.value_text:
+        return False
+    return (one.first.state, one.first.cause, _labels(one.results)) == (
+        other.first.state,
+        other.first.cause,
+        _labels(other.results),
+    )
+
+
+def _table(rows: list[_Row], width: int | None, *, colour: bool) -> list[str]:
+    cells = [HEADINGS, *(_cells(row) for row in rows)]
+    widths = [
+        min(max(len(line[column]) for line in cells), widest)
+        for column, widest in enumerate(WIDEST)
+    ]
+    lines = []
+    for number, line in enumerate(cells):
+        padded = [
+            _cut(cell, width_of).ljust(width_of)
+            for cell, width_of in zip(line, widths, strict=False)
+        ]
+        left = None if width is None else width - sum(widths) - 2 * len(widths)
+        last = line[-1] if left is None else _cut(line[-1], max(left, 12))
+        if colour and number:
+            padded[2] = _painted(padded[2], line[2])
+        lines.append("  ".join([*padded, last]))
+    return lines
+
+
+def _cells(row: _Row) -> tuple[str, ...]:
+    first = row.first
+    reason = first.basis.split(";")[0]
+    if first.state not in ("PASS", "WARN", "FAIL") and first.cause:
+        reason = first.cause
+    expected = first.threshold_text
+    if first.experimental and expected:
+        expected += EXPERIMENTAL
+    return (
+        _labels(row.results),
+        first.check if row.checks == 1 else f"{row.checks} checks",
+        first.state,
+        _values(row.results),
+        expected,
+        plain(reason, 300),
+    )
+
+
+def _labels(results: Sequence[events.CheckResult]) -> str:
+    """Devices of a row: "GPU 0-2,4-7"."""
+    numbers = [
+        int(result.label.removeprefix("GPU "))
+        for result in results
+        if re.fullmatch(r"GPU \d+", result.label)
+    ]
+    if len(numbers) != len(results):
+        return ",".join(dict.fromkeys(result.label for result in results))
+    spans: list[list[int]] = []
+    for number in sorted(numbers):
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    return "GPU " + ",".join(
+        str(first) if first == last else f"{first}-{last}" for first, last in spans
+    )
+
+
+def _values(results: Sequence[events.CheckResult]) -> str:
+    """What was measured: one value, a range of numbers, or the worst of what is no number."""
+    texts = list(dict.fromkeys(result.value_text for result in results))
+    if len(texts) == 1:
+        return texts[0]
+    known = [result for result in results if result.value is not None]
+    known.sort(key=lambda result: result.value or 0.0)
+    if len(known) < len(results):
+        return ", ".join(texts)
+    low, high = (_NUMBER_AND_UNIT.fullmatch(known[end].value_text) for end in (0, -1))
+    if low is not None and high is not None and low[2] == high[2]:
+        return f"{low[1]} to {known[-1].value_text}"
+    worst = known[-1] if known[0].lower_is_better else known[0]
+    return worst.value_text
+
+
+def _cut(cell: str, width: int) -> str:
+    return cell if len(cell) <= width else cell[: width - 2] + ".."
+
+
+def _painted(shown: str, word: str) -> str:
+    code = COLOURS.get(word)
+    return shown if code is None else f"\x1b[{code}m{shown}\x1b[0m"
+
+
+# Findings -----------------------------------------------------------------------------------------
+
+
+def _findings(document: CheckDocument, width: int | None, *, colour: bool) -> Iterator[list[str]]:
+    """One paragraph for what failed or warned, and one for each reason of missing verdicts."""
+    unknown: dict[tuple[str, str, str], list[events.CheckResult]] = {}
+    for result in worst_first(document):
+        if result.state in ("WARN", "FAIL"):
+            yield _paragraph(result, width, colour=colour)
+        else:
+            unknown.setdefault((result.state, result.cause, result.remedy), []).append(result)
+    for results in unknown.values():
+        yield _unknown(results, width, colour=colour)
+
+
+def _paragraph(result: events.CheckResult, width: int | None, *, colour: bool) -> list[str]:
+    expected = f" (expected {result.threshold_text})" if result.threshold_text else ""
+    title = f"{result.label}  {result.check}: {result.value_text or result.title}{expected}"
+    details = [result.cause, *result.evidence]
+    return [
+        f"{_painted(result.state, result.state) if colour else result.state}  {plain(title)}",
+        *(line for detail in details if detail for line in _wrapped(detail, "      ", width)),
+        *(_wrapped(result.remedy, "   -> ", width) if result.remedy else ()),
+        *([f"      {plain(result.command)}"] if result.command else []),
+        *(_wrapped(f"basis: {result.basis}", "      ", width) if result.basis else ()),
+    ]
+
+
+def _unknown(results: list[events.CheckResult], width: int | None, *, colour: bool) -> list[str]:
+    first = results[0]
+    labels = _labels(list({result.label: result for result in results}.values()))
+    checks = ", ".join(dict.fromkeys(result.check for result in results))
+    state = _painted(first.state, first.state) if colour else first.state
+    return [
+        f"{state}  {labels}  {plain(first.cause or first.title, 300)}",
+        *_wrapped(checks, "      ", width),
+        *(_wrapped(first.remedy, "   -> ", width) if first.remedy else ()),
+    ]
+
+
+def _wrapped(words: str, indent: str, width: int | None) -> list[str]:
+    safe = plain(words)
+    if width is None:
+        return [f"{indent}{safe}"]
+    return textwrap.wrap(
+        safe,
+        max(width, 40),
+        initial_indent=indent,
+        subsequent_indent=" " * len(indent),
+        break_on_hyphens=False,
+    )
+
+
+def _verdict(document: CheckDocument, *, colour: bool) -> str:
+    meaning = MEANINGS.get(document.exit_code, f"exit {document.exit_code}")
+    word = "INTERRUPTED" if document.interrupted else document.status
+    shown = _painted(word, word) if colour else word
+    seconds = document.duration_seconds
+    return f"{shown}  {in_words(document)}, in {seconds:.1f} s ({meaning})"
