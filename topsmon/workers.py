@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 import time
@@ -86,6 +87,8 @@ class Worker:
 
     def start(self) -> None:
         """Start the child and keep it alive until `stop`."""
+        # asyncio warns on stderr, which is the screen, when a killed child is reaped elsewhere.
+        logging.getLogger("asyncio").setLevel(logging.ERROR)
         self._stopping = False
         self._task = asyncio.create_task(self._supervise(), name=self.name)
 
@@ -175,8 +178,9 @@ class Worker:
                 await asyncio.wait_for(errors, 0.2)
         finally:
             errors.cancel()
-            # Kills a child that lives on and closes its pipes, without waiting for either.
-            process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001  no public way
+            if process.returncode is None:
+                # Kills a child that lives on and closes its pipes, without waiting for either.
+                process._transport.close()  # type: ignore[attr-defined]  # noqa: SLF001
         return code
 
     async def _read_events(self, process: asyncio.subprocess.Process) -> None:

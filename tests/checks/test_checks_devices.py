@@ -261,3 +261,44 @@ def test_a_device_that_others_use_is_not_judged() -> None:
 def test_the_reason_of_a_missing_measurement_is_told() -> None:
     seen = {"GPU-0000": Observed(missing="interrupted")}
     assert one(node(gpu()), "bf16", seen=seen).cause == "interrupted"
+
+
+def powers(watts: float, joules_per_second: float, seconds: float = 5.0):
+    """Samples at 4 Hz whose energy counter is read once a second."""
+    return tuple(
+        sample(0, step / 4, power_watts=watts, energy_joules=(step // 4) * joules_per_second)
+        for step in range(int(seconds * 4) + 1)
+    )
+
+
+def test_power_samples_against_the_energy_counter() -> None:
+    # ml-energy/zeus issue 181: 187.443 J in 5.0045 s, 65.32 W by the samples: 1.74 times.
+    loaded = powers(65.32, 187.443 / 5.0045)
+    seen = {"GPU-0000": Observed(samples=loaded, loaded=loaded)}
+    result = one(node(gpu()), "power-sensor", seen=seen)
+    assert (result.state, result.experimental) == ("WARN", True)
+    assert result.value == pytest.approx(0.744, abs=2e-3)
+    assert "energy counter 37.5 W, power samples 65.3 W" in result.cause
+    at_rest = {"GPU-0000": Observed(samples=loaded)}
+    result = one(node(gpu()), "power-sensor", seen=at_rest)
+    assert (result.state, result.unknown) == ("NO-VERDICT", False)
+    agreeing = powers(400.0, 390.0)
+    seen = {"GPU-0000": Observed(samples=agreeing, loaded=agreeing)}
+    assert one(node(gpu()), "power-sensor", seen=seen).state == "PASS"
+
+
+def test_power_is_compared_only_over_a_steady_time() -> None:
+    unsteady = (*powers(100.0, 400.0, 3.0), sample(0, 4.0, power_watts=700.0, energy_joules=1e4))
+    for readings in (unsteady, powers(65.0, 37.0, 1.5), ()):
+        seen = {"GPU-0000": Observed(samples=readings, loaded=readings)}
+        state = node(gpu(energy_joules=5.0))
+        assert one(state, "power-sensor", seen=seen).state == "NO-VERDICT"
+    reason = "not supported by this device (NVML NotSupported)"
+    state = node(gpu(energy_joules=None, unavailable={"energy_joules": reason}))
+    assert one(state, "power-sensor").state == "UNSUPPORTED"
+
+
+def test_slowdowns_of_a_busy_gpu_are_seen_though_it_is_not_measured() -> None:
+    hot = tuple(sample(0, seconds, clock_event_mask=0x40) for seconds in (98.0, 99.0))
+    seen = {"GPU-0000": Observed(samples=hot, refused="python train.py (PID 12) uses GPU 0")}
+    assert one(node(gpu()), "throttling", seen=seen).state == "FAIL"

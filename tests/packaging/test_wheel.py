@@ -55,7 +55,7 @@ def test_themes_are_found_outside_the_checkout(installed: Path, tmp_path: Path) 
         "import topsmon\n"
         "from topsmon.tui import themes\n"
         "print(topsmon.__file__)\n"
-        "print(len(themes.load_all().themes))\n"
+        "print(len(themes.load([themes.packaged_directory()]).themes))\n"
     )
     result = run(installed, tmp_path, "-c", script)
     origin, count = result.stdout.splitlines()

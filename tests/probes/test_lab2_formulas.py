@@ -78,8 +78,10 @@ def test_prefill_is_compute_bound_and_decode_is_not():
 
 
 def test_one_edge_by_hand():
-    step = message_passing.Step(1)
+    step = message_passing.Step(1, 2)
     # 64 additions; rows of 256 bytes: read, written, read, read, written; two indices.
     assert step.flops == 64
     assert step.bytes_moved == 5 * 256 + 16
     assert step.flops / step.bytes_moved == pytest.approx(0.0494, abs=1e-4)
+    # Two nodes before and after, one message, eight pairs of indices.
+    assert step.needed_bytes == 5 * 256 + 8 * 16

@@ -215,3 +215,17 @@ def test_a_kernel_that_is_wrong_is_not_correct(small, monkeypatch):
     monkeypatch.setattr(torch, "_int_mm", lossy)
     fields, _ = run(quantisation, cpu(free=80 * MIB), price)
     assert fields["correct"] is False
+
+
+def test_fp32_that_ran_as_tf32_is_no_base_for_speed_ups(small, monkeypatch):
+    real = quantisation.multiply
+
+    def shortened(gemm, inputs, *, per_row=False):
+        result = real(gemm, inputs, per_row=per_row)
+        return result * (1 + 3e-4) if gemm.key == "fp32" else result
+
+    monkeypatch.setattr(quantisation, "multiply", shortened)
+    fields, _ = run(quantisation, cpu(free=80 * MIB), price)
+    assert fields["valid"] is False
+    assert "NVIDIA_TF32_OVERRIDE" in fields["invalid_reason"]
+    assert fields["correct"] is True

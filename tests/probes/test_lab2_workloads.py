@@ -112,7 +112,9 @@ def test_decode_on_a_priced_machine(machine):
     fields, _ = run(attention_decode, machine, price)
     values = fields["values"]
     assert values["bytes_per_second"] == pytest.approx(SPEED)
-    assert values["rate_ops_per_second"] == pytest.approx(SPEED * values["intensity_flops_per_byte"])
+    assert values["rate_ops_per_second"] == pytest.approx(
+        SPEED * values["intensity_flops_per_byte"]
+    )
     assert values["intensity_flops_per_byte"] < 0.5
     assert fields["labels"]["shape"] == "batch 1, 8 heads of 64, 1 query over 2048 keys"
     assert values["tokens_per_second"] == pytest.approx(1 / values["seconds"])

@@ -185,6 +185,7 @@ def test_rates_with_their_quartiles():
         "copy_bytes_per_second": 16.0,
         "copy_low_bytes_per_second": 10.0,
         "copy_high_bytes_per_second": 20.0,
+        "copy_calls": 9.0,
     }
 
 

@@ -1,6 +1,7 @@
 """The simulated prober in plan mode: each key once, in order, then the end."""
 
 import json
+import threading
 
 import pytest
 
@@ -13,8 +14,11 @@ def measure(simulation, name: str, index: int, plan: str) -> list[events.AnyEven
     process = simulation.start(
         "-m", "topsmon.simulated.prober", "--device", uuid, "--plan", plan, "--seconds", "9"
     )
+    guard = threading.Timer(20, process.kill)
+    guard.start()
     decoder = events.LineDecoder()
     found = [decoder.decode(line) for line in process.stdout]
+    guard.cancel()
     assert process.wait(timeout=5) == 0
     assert None not in found
     return found

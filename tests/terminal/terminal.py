@@ -62,13 +62,14 @@ class Terminal:
             preexec_fn=_become_foreground,  # noqa: PLW1509  no other thread runs yet
         )
         self._slave = slave
+        self._closing = False
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
-        while True:
+        while not self._closing:
             try:
-                ready, _, _ = select.select([self.master], [], [], 0.5)
+                ready, _, _ = select.select([self.master], [], [], 0.05)
                 data = os.read(self.master, 1 << 16) if ready else None
             except (OSError, ValueError):
                 return
@@ -117,8 +118,19 @@ class Terminal:
             time.sleep(0.02)
         raise AssertionError(f"{len(children)} children after {seconds} s, not {count}")
 
-    def restored(self) -> bool:
-        """True when the terminal is as it was: same modes, main screen, no mouse, cursor shown."""
+    def restored(self, seconds: float = 3.0) -> bool:
+        """True when the terminal is as it was: same modes, main screen, no mouse, cursor shown.
+
+        What the program wrote last may still be on its way through the pseudo-terminal.
+        """
+        deadline = time.monotonic() + seconds
+        while not self._is_restored():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)
+        return True
+
+    def _is_restored(self) -> bool:
         after = termios.tcgetattr(self._slave)
         with self._lock:
             written = bytes(self.output)
@@ -134,8 +146,14 @@ class Terminal:
 
     def hang_up(self) -> None:
         """Close the terminal, as a dropped ssh connection does."""
+        self._stop_reading()
         os.close(self._slave)
         os.close(self.master)
+
+    def _stop_reading(self) -> None:
+        """Without this the thread would go on reading the descriptor's next owner."""
+        self._closing = True
+        self._reader.join()
 
     def close(self) -> None:
         """End whatever is left of the program and the terminal."""
@@ -145,6 +163,7 @@ class Terminal:
                     child.kill()
             self.process.kill()
             self.process.wait()
+        self._stop_reading()
         for descriptor in (self.master, self._slave):
             with contextlib.suppress(OSError):
                 os.close(descriptor)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from topsmon.checks.progress import Progress
     from topsmon.state import State
 
+PROGRESS_SECONDS = 0.2
+PROGRESS_COLUMNS = 78
+
 Format = Literal["text", "json", "junit", "nagios"]
 
 
@@ -234,11 +237,14 @@ class _Progress:
 
     def __init__(self) -> None:
         self._shown = ""
+        self._written = 0.0
 
     def __call__(self, progress: Progress) -> None:
-        """Show how far it is."""
-        line = f"topsmon: {progress.text()}"[:78]
-        if line != self._shown:
+        """Show how far it is, a few times a second."""
+        line = f"topsmon: {progress.text()}"[:PROGRESS_COLUMNS]
+        now = time.monotonic()
+        if line != self._shown and now - self._written >= PROGRESS_SECONDS:
+            self._written = now
             self._write(line)
 
     def end(self) -> None:
@@ -246,10 +252,10 @@ class _Progress:
         self._write("")
 
     def _write(self, line: str) -> None:
-        padding = " " * (len(self._shown) - len(line))
-        sys.stderr.write(f"\r{line}{padding}\r{line}")
+        self._shown, before = line, self._shown
+        padding = " " * (len(before) - len(line))
+        sys.stderr.write(f"\r{line}{padding}" + ("" if line else "\r"))
         sys.stderr.flush()
-        self._shown = line
 
 
 def _complain(message: str) -> None:

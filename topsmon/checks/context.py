@@ -7,6 +7,7 @@ INVALID where a number exists that must not be trusted.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -85,6 +86,18 @@ class Context:
             check=check.id,
             state=verdict,
             **fields,
+        )
+
+    def disturbed(self, reason: str, told: Mapping[str, Any]) -> events.CheckResult:
+        """A number that others have spoilt is kept, but not trusted."""
+        return self.result(
+            "INVALID",
+            **{
+                **told,
+                "cause": plain(reason, 240),
+                "remedy": "Check again when nothing else uses the device.",
+                "unknown": True,
+            },
         )
 
     def missing(self, reason: str = "") -> events.CheckResult:

@@ -60,7 +60,7 @@ def judge_device(context: Context) -> events.CheckResult | None:
             return context.result(
                 "FAIL" if fail else "NO-VERDICT",
                 value_text=finding.word,
-                cause=finding.cause if fail else finding.title,
+                cause=finding.cause if fail else finding.title.removeprefix(f"{device.label}  "),
                 evidence=finding.evidence,
                 remedy=finding.remedy,
                 command=finding.command,
@@ -93,7 +93,7 @@ def judge_inventory(context: Context) -> events.CheckResult | None:
     differs = []
     if ready is not None and not identity.mig:
         theirs = ready.memory_total_bytes
-        if theirs is not None and abs(theirs - total) > TORCH_DIFFERS * total:
+        if theirs and abs(theirs - total) > TORCH_DIFFERS * total:
             differs.append(f"torch sees {binary_bytes(theirs)} of memory")
         if ready.sm_count and identity.sm_count and ready.sm_count != identity.sm_count:
             differs.append(f"torch sees {ready.sm_count} SMs")

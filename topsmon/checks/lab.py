@@ -56,13 +56,7 @@ def _doubt(
 ) -> events.CheckResult | None:
     """INVALID or FAIL for a value that no limit can judge, else None."""
     if not probe.valid:
-        return context.result(
-            "INVALID",
-            cause=plain(probe.invalid_reason, 200),
-            remedy="Measure again when the device is free.",
-            unknown=True,
-            **told,
-        )
+        return context.disturbed(probe.invalid_reason, told)
     if not told["value"] > 0:
         return context.result(
             "FAIL",
@@ -263,9 +257,7 @@ def judge_latency(context: Context) -> events.CheckResult | None:
         told["evidence"] = (f"CUDA graphs launch {gain:.1f}x faster",)
     if check.pass_from is None:
         if not probe.valid:
-            return context.result(
-                "INVALID", cause=plain(probe.invalid_reason, 200), unknown=True, **told
-            )
+            return context.disturbed(probe.invalid_reason, told)
         return context.result("NO-VERDICT", cause="information only", **told)
     doubt = _doubt(context, probe, told)
     if doubt is not None:
@@ -285,9 +277,7 @@ def judge_ratio(context: Context) -> events.CheckResult | None:
     (probe, value), check = measured, context.check
     told: dict[str, Any] = {"value": value, "unit": "ratio", "value_text": percent(value, 0)}
     if not probe.valid:
-        return context.result(
-            "INVALID", cause=plain(probe.invalid_reason, 200), unknown=True, **told
-        )
+        return context.disturbed(probe.invalid_reason, told)
     told |= _limits(check, 1.0)
     told["threshold_text"] = f">= {percent(check.pass_from, 0)}"
     state = by_limits(value, check)
@@ -318,9 +308,7 @@ def judge_alignment(context: Context) -> events.CheckResult | None:
         + f" of {base}",
     }
     if not probe.valid:
-        return context.result(
-            "INVALID", cause=plain(probe.invalid_reason, 200), unknown=True, **told
-        )
+        return context.disturbed(probe.invalid_reason, told)
     losers = [str(size) for size in slowest if shares[size] < LOSES]
     cause = "information only"
     if losers:

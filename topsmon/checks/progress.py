@@ -41,6 +41,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._began: float | None = None
+        self._reached: dict[str, int] = {}
 
     def begin(self, now: float) -> None:
         """The first prober was started at this monotonic time."""
@@ -63,23 +64,21 @@ class Pace:
             current = device.prober.measuring
             if current is not None and key not in finished:
                 measuring[device.label] = current
-            over = self._over(list(plan), current, measured(state, key), whole=key in finished)
-            done += len(over)
-            spent = max(spent, sum(plan[one] for one in over))
-            left = max(left, sum(seconds for one, seconds in plan.items() if one not in over))
+            reached = self._reach(key, list(plan), current, whole=key in finished)
+            seconds = list(plan.values())
+            done += reached
+            spent = max(spent, sum(seconds[:reached]))
+            left = max(left, sum(seconds[reached:]))
         total = sum(len(plan) for plan in plans.values())
         return Progress(done, total, self._estimate(left, spent, now), measuring)
 
-    @staticmethod
-    def _over(
-        keys: list[str], current: str | None, known: AbstractSet[str], *, whole: bool
-    ) -> list[str]:
-        """What is done: all that stands before what is being measured, else what has a result."""
+    def _reach(self, key: str, plan: list[str], current: str | None, *, whole: bool) -> int:
+        """How many are done: a plan is measured in order, so all before the current one."""
         if whole:
-            return keys
-        if current in keys:
-            return keys[: keys.index(current)]
-        return [key for key in keys if key in known]
+            self._reached[key] = len(plan)
+        elif current in plan:
+            self._reached[key] = plan.index(current)
+        return self._reached.get(key, 0)
 
     def _estimate(self, left: float, spent: float, now: float) -> float | None:
         if self._began is None:
@@ -88,14 +87,3 @@ class Pace:
             return max(0.0, left + FIRST_GUESS_SECONDS - (now - self._began))
         slowness = max(1.0, (now - self._began - FIRST_GUESS_SECONDS) / spent)
         return left * slowness
-
-
-def measured(state: State, key: str) -> set[str]:
-    """Precisions and probes of a device that have a result of this session, or were refused."""
-    device = state.devices[key]
-    rates = {
-        name
-        for name, known in device.rates.items()
-        if known.latest is not None or known.unsupported is not None
-    }
-    return rates | set(device.probes) | set(device.refused)

@@ -70,13 +70,7 @@ def _distrust(
             **told,
         )
     if not result.valid:
-        return context.result(
-            "INVALID",
-            cause=plain(result.invalid_reason, 200),
-            remedy="Measure again when the device is free.",
-            unknown=True,
-            **told,
-        )
+        return context.disturbed(result.invalid_reason, told)
     if result.emulated:
         return context.result("EMULATED", cause=plain(result.note, 200), **told)
     doubt = _impossible(context.board, result)

@@ -241,9 +241,13 @@ class Run:
             word.lower() for word in self.options.devices
         ):
             return True
+        return self._only_cpu() and not any(self.state.gpus())
+
+    def _only_cpu(self) -> bool:
+        """True where the driver says that there is no GPU; no CPU is simulated."""
         problem = self.state.problems.get("nvml")
         no_gpu = problem is not None and problem.code in NO_GPU_HERE
-        return no_gpu and not any(self.state.gpus())
+        return no_gpu and self.options.simulated is None
 
     def _advance(self, device: DeviceState, one: _Device) -> None:
         """Start a device's prober when it may be started, or see that it never will."""
@@ -289,10 +293,9 @@ class Run:
         if not all(one.finished for one in self._devices.values()):
             return False
         settled = time.monotonic() - self._newest >= SETTLE_SECONDS
-        problem = self.state.problems.get("nvml")
         if self._devices:
             return settled
-        return problem is not None and settled and problem.code not in NO_GPU_HERE
+        return settled and "nvml" in self.state.problems and not self._only_cpu()
 
     def _progress(self) -> Progress:
         plans = {key: one.plan for key, one in self._devices.items() if not one.refused}

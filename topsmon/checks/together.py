@@ -14,12 +14,15 @@ from topsmon.checks.rates import chosen_limit
 from topsmon.diagnosis import clock_events, throttle
 from topsmon.diagnosis.causes import explain
 from topsmon.diagnosis.peers import peers_of
+from topsmon.diagnosis.slow import PREFERENCE
 from topsmon.diagnosis.trust import trusted
 from topsmon.diagnosis.words import label, nvidia_smi
 from topsmon.state import DeviceState
 from topsmon.units import PRECISIONS, bandwidth, percent, plain, rate
 
 COPY = "copy_bytes_per_second"
+ALIKE = 0.01
+"""Gaps this close are one and the same."""
 
 
 def judge_throttling(context: Context) -> events.CheckResult | None:
@@ -32,8 +35,6 @@ def judge_throttling(context: Context) -> events.CheckResult | None:
     bursts = list(_burst_masks(device))
     masks = [sample.clock_event_mask for sample in _samples(context)]
     known = [mask for mask in masks if mask is not None]
-    if not bursts and context.seen.refused:
-        return context.missing()
     if not bursts and not known:
         return context.unreadable("clock_event_mask")
     everything = _union(itertools.chain(bursts, known)) & ~clock_events.GPU_IDLE
@@ -146,7 +147,7 @@ def judge_peers(context: Context) -> events.CheckResult | None:
     compared = list(_compared(context, equals))
     if not compared:
         return context.missing("no valid rate of this GPU and an equal one")
-    worst = max(compared, key=lambda quantity: quantity.gap)
+    worst = _worst(compared)
     assert check.pass_from is not None
     assert check.fail_from is not None
     told: dict[str, Any] = {
@@ -168,6 +169,14 @@ def judge_peers(context: Context) -> events.CheckResult | None:
         evidence=tuple(_peer_evidence(context, worst, compared)),
         **told,
     )
+
+
+def _worst(compared: list[Compared]) -> Compared:
+    """The largest gap; of those about as large, the precision that people look at first."""
+    largest = max(quantity.gap for quantity in compared)
+    near = [quantity for quantity in compared if quantity.gap >= largest - ALIKE]
+    order = {key: place for place, key in enumerate(PREFERENCE)}
+    return min(near, key=lambda quantity: order.get(quantity.key, len(order)))
 
 
 def _equal(device: DeviceState, other: DeviceState) -> bool:

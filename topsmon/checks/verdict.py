@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from topsmon import events
-from topsmon.checks import inventory, lab, rates, together
+from topsmon.checks import inventory, lab, power_sensor, rates, together
 from topsmon.checks.context import HOST, NOTHING, Context, Moment, Observed
 from topsmon.checks.model import Check, select
 from topsmon.state import DeviceState, State
@@ -22,6 +22,7 @@ JUDGES: Mapping[str, Judge] = {
     "ecc": inventory.judge_ecc,
     "link": inventory.judge_link,
     "power": inventory.judge_power,
+    "power-sensor": power_sensor.judge_power_sensor,
     "temperature": inventory.judge_temperature,
     "threads": inventory.judge_threads,
     "throttling": together.judge_throttling,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+import msgspec
 
 from topsmon import events
 from topsmon.report.check_document import CheckDocument, in_words, subject, worst_first
@@ -22,6 +24,8 @@ MEANINGS = {
     130: "exit 130: interrupted; this is what was known by then",
 }
 EXPERIMENTAL = "*"
+SIGNS = {">=": "\N{GREATER-THAN OR EQUAL TO}", "<=": "\N{LESS-THAN OR EQUAL TO}"}
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _NUMBER_AND_UNIT = re.compile(r"([0-9.]+) ?(\D\S*)")
 
 
@@ -44,7 +48,8 @@ def text(
     colour: bool = False,
 ) -> str:
     """Return the report. `width` None: lines are as long as they need to be."""
-    rows = _merged(_rows(document.checks))
+    signs = {} if ascii_only else SIGNS
+    rows = _merged(_rows([_signed(result, signs) for result in document.checks]))
     lines = [_heading(document), ""]
     lines += _table(rows, width, colour=colour)
     for finding in _findings(document, width, colour=colour):
@@ -54,11 +59,7 @@ def text(
         note = f"{EXPERIMENTAL} chosen by topsmon, since nobody published one: it never fails"
         lines.insert(-1, note)
     content = "\n".join(line.rstrip() for line in lines) + "\n"
-    if ascii_only:
-        return content.encode("ascii", "replace").decode("ascii")
-    return content.replace(">= ", "\N{GREATER-THAN OR EQUAL TO} ").replace(
-        "<= ", "\N{LESS-THAN OR EQUAL TO} "
-    )
+    return content.encode("ascii", "replace").decode("ascii") if ascii_only else content
 
 
 def _heading(document: CheckDocument) -> str:
@@ -71,6 +72,14 @@ def _heading(document: CheckDocument) -> str:
     if document.selection.simulated:
         parts.append(f"SIMULATED {document.selection.simulated}")
     return "  ".join(parts)
+
+
+def _signed(result: events.CheckResult, signs: Mapping[str, str]) -> events.CheckResult:
+    """The result with the signs that the terminal can show."""
+    expected = result.threshold_text
+    for plain_sign, sign in signs.items():
+        expected = expected.replace(plain_sign, sign)
+    return msgspec.structs.replace(result, threshold_text=expected)
 
 
 # Table --------------------------------------------------------------------------------------------
@@ -200,40 +209,56 @@ def _painted(shown: str, word: str) -> str:
 
 
 def _findings(document: CheckDocument, width: int | None, *, colour: bool) -> Iterator[list[str]]:
-    """One paragraph for what failed or warned, and one for each reason of missing verdicts."""
-    unknown: dict[tuple[str, str, str], list[events.CheckResult]] = {}
+    """One paragraph for each cause, worst first: what it is about, the numbers, what to do."""
+    groups: dict[tuple[str, ...], list[events.CheckResult]] = {}
     for result in worst_first(document):
-        if result.state in ("WARN", "FAIL"):
-            yield _paragraph(result, width, colour=colour)
-        else:
-            unknown.setdefault((result.state, result.cause, result.remedy), []).append(result)
-    for results in unknown.values():
-        yield _unknown(results, width, colour=colour)
+        cause = result.cause or result.title
+        if result.state not in ("WARN", "FAIL"):
+            cause = _NUMBER.sub("", cause)
+        key = (result.state, cause, result.remedy, result.command)
+        groups.setdefault(key, []).append(result)
+    for results in groups.values():
+        yield _paragraph(results, width, colour=colour)
 
 
-def _paragraph(result: events.CheckResult, width: int | None, *, colour: bool) -> list[str]:
-    expected = f" (expected {result.threshold_text})" if result.threshold_text else ""
-    title = f"{result.label}  {result.check}: {result.value_text or result.title}{expected}"
-    details = [result.cause, *result.evidence]
-    return [
-        f"{_painted(result.state, result.state) if colour else result.state}  {plain(title)}",
-        *(line for detail in details if detail for line in _wrapped(detail, "      ", width)),
-        *(_wrapped(result.remedy, "   -> ", width) if result.remedy else ()),
-        *([f"      {plain(result.command)}"] if result.command else []),
-        *(_wrapped(f"basis: {result.basis}", "      ", width) if result.basis else ()),
-    ]
-
-
-def _unknown(results: list[events.CheckResult], width: int | None, *, colour: bool) -> list[str]:
+def _paragraph(results: list[events.CheckResult], width: int | None, *, colour: bool) -> list[str]:
     first = results[0]
-    labels = _labels(list({result.label: result for result in results}.values()))
-    checks = ", ".join(dict.fromkeys(result.check for result in results))
     state = _painted(first.state, first.state) if colour else first.state
+    labels = _labels(list({result.label: result for result in results}.values()))
+    title = f"{state}  {labels}  {plain(_cause(results), 300)}"
+    if first.state not in ("WARN", "FAIL"):
+        checks = ", ".join(dict.fromkeys(result.check for result in results))
+        remedy = _wrapped(first.remedy, "   -> ", width) if first.remedy else []
+        return [title, *_wrapped(checks, "      ", width), *remedy]
+    facts = (*_measured(results), *first.evidence)
+    bases = dict.fromkeys(result.basis for result in results if result.basis)
+    basis = first.basis if len(bases) == 1 else "; ".join(text.split(";")[0] for text in bases)
     return [
-        f"{state}  {labels}  {plain(first.cause or first.title, 300)}",
-        *_wrapped(checks, "      ", width),
+        title,
+        *(line for fact in facts for line in _wrapped(fact, "      ", width)),
         *(_wrapped(first.remedy, "   -> ", width) if first.remedy else ()),
+        *([f"      {plain(first.command)}"] if first.command else []),
+        *(_wrapped(f"basis: {basis}", "      ", width) if basis else ()),
     ]
+
+
+def _cause(results: list[events.CheckResult]) -> str:
+    """The cause; where the same words come with several numbers, from the least to the most."""
+    words = results[0].cause or results[0].title
+    numbers = [_NUMBER.findall(result.cause) for result in results]
+    if any(len(found) != 1 for found in numbers) or len({found[0] for found in numbers}) == 1:
+        return words
+    ordered = sorted((found[0] for found in numbers), key=float)
+    return _NUMBER.sub(f"{ordered[0]} to {ordered[-1]}", words)
+
+
+def _measured(results: list[events.CheckResult]) -> Iterator[str]:
+    """One line a check: what was measured, what was expected."""
+    for row in _rows(results):
+        expected = row.first.threshold_text
+        yield f"{row.first.check}: {_values(row.results) or row.first.title}" + (
+            f" (expected {expected})" if expected else ""
+        )
 
 
 def _wrapped(words: str, indent: str, width: int | None) -> list[str]:

@@ -8,6 +8,7 @@ NUMBER_FIELDS = frozenset(
     {
         "architecture",
         "burst_clock_mhz",
+        "burst_pcie_generation",
         "burst_power_watts",
         "busy_percent",
         "clock_event_mask",
@@ -79,8 +80,8 @@ NUMBER_FIELDS = frozenset(
         "video_clock_mhz",
     }
 )
-"""Number fields as driver/*.c asks for them. Those named `burst_...` are the prober's: clock and
-power of a device at rest while it is measured; without them it reads the fields of the driver."""
+"""Number fields as driver/*.c asks for them. Those named `burst_...` are the prober's: clock, power
+and link of a device at rest while it is measured; without them it reads the driver's fields."""
 
 RETURN_CODES = {
     "Uninitialized": 1,

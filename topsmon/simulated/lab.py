@@ -26,8 +26,8 @@ def values(device: Reader, name: str, lab: Lab) -> dict[str, float | None]:
         for key, value in lab.values.items()
     }
     if name == "transfer":
-        for key in ("pcie_generation", "pcie_width"):
-            found[key] = device.number(key)
+        found["pcie_generation"] = device.number("burst_pcie_generation", "pcie_generation")
+        found["pcie_width"] = device.number("pcie_width")
     return found
 
 
@@ -39,16 +39,17 @@ def _scale(device: Reader, lab: Lab) -> float:
     if lab.follows == "memory clock":
         return _share(device.number("memory_clock_mhz"), device.number("memory_clock_max_mhz"))
     if lab.follows == "link":
-        return _share(_link(device, ""), _link(device, "_max"))
+        now = _link(device, ("burst_pcie_generation", "pcie_generation"), "pcie_width")
+        return _share(now, _link(device, ("pcie_generation_max",), "pcie_width_max"))
     return 1.0
 
 
-def _link(device: Reader, ending: str) -> float | None:
-    generation = device.number(f"pcie_generation{ending}")
-    width = device.number(f"pcie_width{ending}")
-    if generation is None or width is None:
+def _link(device: Reader, generations: tuple[str, ...], width: str) -> float | None:
+    """Bytes per second of the link that these fields tell."""
+    generation, lanes = device.number(*generations), device.number(width)
+    if generation is None or lanes is None:
         return None
-    return pcie(round(generation), round(width))
+    return pcie(round(generation), round(lanes))
 
 
 def _share(now: float | None, best: float | None) -> float:

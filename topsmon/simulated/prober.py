@@ -27,7 +27,7 @@ from topsmon.simulated import scenario as scenarios
 from topsmon.simulated.build import LIBRARY
 from topsmon.simulated.scenario import Rate, Scenario
 from topsmon.simulated.values import SimulationError
-from topsmon.units import PRECISIONS
+from topsmon.units import PRECISIONS, plain
 
 BURST_SECONDS = 0.08
 FIRST_REST_SECONDS = 0.02
@@ -183,10 +183,7 @@ class Prober:
         self._emit(events.ProbeStarted, device=self._gpu.uuid, precision=name)
         found = self._gpu.scenario.lab.get(name)
         if found is None:
-            reason = "the scenario has no result for it"
-            self._emit(
-                events.ProbeUnsupported, device=self._gpu.uuid, precision=name, reason=reason
-            )
+            self._refuse(name, "the scenario has no result for it")
             return
         self._work()
         time.sleep(BURST_SECONDS)
@@ -218,12 +215,13 @@ class Prober:
 
     def _introduce(self) -> None:
         total = self._gpu.number("memory_total_mib")
+        name = self._gpu.scenario.devices[self._gpu.index].texts.get("name")
         self._emit(
             events.ProberReady,
             device=self._gpu.uuid,
             torch_version="simulated",
             python=sys.executable,
-            name=self._gpu.scenario.devices[self._gpu.index].texts.get("name"),
+            name=None if name is None else plain(name),
             sm_count=self._gpu.whole("sm_count"),
             clock_rate_mhz=self._gpu.number("sm_clock_max_mhz"),
             memory_total_bytes=None if total is None else int(total * 2**20),
@@ -234,10 +232,10 @@ class Prober:
         rates = self._gpu.scenario.rates
         for key in keys:
             if key not in rates.measured:
-                reason = rates.unsupported.get(key, "the scenario has no rate for it")
-                self._emit(
-                    events.ProbeUnsupported, device=self._gpu.uuid, precision=key, reason=reason
-                )
+                self._refuse(key, rates.unsupported.get(key, "the scenario has no rate for it"))
+
+    def _refuse(self, key: str, reason: str) -> None:
+        self._emit(events.ProbeUnsupported, device=self._gpu.uuid, precision=key, reason=reason)
 
     def _idle(self, reason: str) -> None:
         """Say once why nothing is measured and wait for another state of affairs."""
@@ -357,6 +355,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         keys = [key for key in options.plan.split(",") if key]
         measuring = threading.Thread(target=prober.run_plan, args=(keys,), daemon=True)
+    threading.excepthook = _end_with
     measuring.start()
     for line in sys.stdin.buffer:
         try:
@@ -371,6 +370,11 @@ def _die_with_parent() -> None:
     libc = ctypes.CDLL(None)
     if hasattr(libc, "prctl"):
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _end_with(failure: threading.ExceptHookArgs) -> None:
+    """An error of ours in the measuring thread ends the process, which nobody would see else."""
+    _give_up(EXIT_DEVICE_ERROR, f"{failure.exc_type.__name__}: {failure.exc_value} (simulated)")
 
 
 def _give_up(code: int, words: str) -> NoReturn:

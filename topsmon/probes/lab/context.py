@@ -287,11 +287,13 @@ def judged(error: float, limit: float) -> dict[str, Any]:
 def per_second(name: str, amount: float, spread: timing.Spread) -> dict[str, float]:
     """Values `<name>_per_second` from the median, with `_low_` and `_high_` from the quartiles.
 
-    `name` ends with what is counted ("copy_bytes"); `amount` is that count per call.
+    `name` ends with what is counted ("copy_bytes"); `amount` is that count per call. `<stem>_calls`
+    is how many calls they are from.
     """
     stem, _, unit = name.rpartition("_")
     return {
         f"{name}_per_second": amount / spread.median,
         f"{stem}_low_{unit}_per_second": amount / spread.upper,
         f"{stem}_high_{unit}_per_second": amount / spread.lower,
+        f"{stem}_calls": float(spread.calls),
     }

@@ -58,6 +58,7 @@ def run(bench: Context) -> dict[str, Any]:
         f"{name}_seconds": eager.median / LAUNCHES,
         f"{name}_low_seconds": eager.lower / LAUNCHES,
         f"{name}_high_seconds": eager.upper / LAUNCHES,
+        f"{name}_calls": float(eager.calls),
     }
     if not bench.is_gpu:
         return {

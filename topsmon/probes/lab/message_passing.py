@@ -29,9 +29,10 @@ WINDOW_SECONDS = 0.3
 
 
 class Step(NamedTuple):
-    """`edges` handled by one call, each from a random node to a random node."""
+    """`edges` handled by one call, each from one of `nodes` to another, at random."""
 
     edges: int
+    nodes: int
 
     @property
     def flops(self) -> float:
@@ -54,8 +55,9 @@ class Step(NamedTuple):
 
     @property
     def needed_bytes(self) -> float:
-        """Messages and the indices of all chunks; the nodes come on top."""
-        return float(self.edges * (ROW_BYTES + CHUNKS * 2 * INDEX_BYTES))
+        """Nodes before and after, messages, and the indices of all chunks."""
+        rows = 2 * self.nodes + self.edges
+        return float(rows * ROW_BYTES + self.edges * CHUNKS * 2 * INDEX_BYTES)
 
 
 def count_nodes(cache: int | None, budget: float, *, gpu: bool) -> int:
@@ -114,7 +116,7 @@ def run(bench: Context) -> dict[str, Any]:
     sums = torch.zeros(nodes, FEATURES, device=bench.place)
     graph = largest(
         bench,
-        [Step(edges) for edges in EDGES],
+        [Step(edges, nodes) for edges in EDGES],
         lambda step: Graph(bench, features, sums, step),
     )
     times = bench.measure(graph.run, WINDOW_SECONDS)

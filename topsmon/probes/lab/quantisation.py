@@ -107,6 +107,7 @@ class _Table:
         self.labels: dict[str, str] = {}
         self.unavailable: dict[str, str] = {}
         self.checks: list[verdict.Check] = []
+        self.invalid_reason = ""
 
     def fill(self, names: Sequence[str], measure: Callable[[], Sequence[float]]) -> None:
         """Measure values; if this device or this library refuses, keep the reason."""
@@ -163,7 +164,12 @@ class _Probe:
             with gemm.mode():
                 result = multiply(gemm, inputs, per_row=per_row)
             errors.append(relative_error(result, inputs.product))
-        self.table.checks.append(verdict.Check(errors[0], LIMITS[gemm.key]))
+        if gemm.key == "fp32" and verdict.products_of(errors[0]) == "tf32":
+            self.table.invalid_reason = (
+                "FP32 ran with TF32 products: see NVIDIA_TF32_OVERRIDE in the environment"
+            )
+        else:
+            self.table.checks.append(verdict.Check(errors[0], LIMITS[gemm.key]))
         return errors
 
     def _speedup(self, gemm: Gemm, name: str) -> float:
@@ -214,6 +220,8 @@ def run(bench: Context) -> dict[str, Any]:
         "values": table.values,
         "labels": table.labels,
         "unavailable": table.unavailable,
+        "valid": not table.invalid_reason,
+        "invalid_reason": table.invalid_reason,
         "method": (
             f"errors: relative Frobenius norm against FP64 of random normal FP64 inputs, {M} x {N} "
             f"x {K}, rounding of the inputs included; INT8 and FP8 scaled by the largest magnitude "

@@ -1,0 +1,92 @@
+"""Rules about a board that is broken though it answers: memory errors, rates of zero."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topsmon import events
+from topsmon.diagnosis.observe import live_gpus
+from topsmon.diagnosis.words import board, finding, joined, label, nvidia_smi
+from topsmon.state import DeviceState, State
+from topsmon.units import plain
+
+BASIS = "NVIDIA GPU Memory Error Management; Azure/azurehpc-health-checks"
+
+
+def memory_errors(state: State, now: float) -> Iterator[events.Finding]:
+    """Uncorrectable errors since the driver was loaded, or rows that could not be remapped."""
+    for device in live_gpus(state, now):
+        sample = device.sample
+        if sample is None or not (sample.ecc_uncorrected_volatile or sample.row_remap_failed):
+            continue
+        title = f"{sample.ecc_uncorrected_volatile} uncorrectable memory errors"
+        if not sample.ecc_uncorrected_volatile:
+            title = "a memory row could not be remapped"
+        yield finding(
+            sample,
+            device,
+            code="memory-errors",
+            severity="fail",
+            word="FAIL",
+            title=title,
+            cause="the board's memory is failing",
+            evidence=_errors(device, sample),
+            remedy="Drain the node; reset the GPU to remap rows; replace it if they come back.",
+            command=nvidia_smi(state, device, "-q -d ECC,ROW_REMAPPER", changes=False),
+            basis=BASIS,
+        )
+
+
+def _errors(device: DeviceState, sample: events.DeviceSample) -> tuple[str, ...]:
+    counts = (
+        (sample.ecc_uncorrected_aggregate, "over the board's life"),
+        (sample.ecc_corrected_volatile, "corrected"),
+    )
+    told = [f"{count} {words}" for count, words in counts if count]
+    return (f"{board(device)} {plain(device.identity.uuid or '', 80)}".rstrip(), *told)
+
+
+def row_remap_pending(state: State, now: float) -> Iterator[events.Finding]:
+    """A row that will be remapped at the next reset: planned work, no failure yet."""
+    for device in live_gpus(state, now):
+        sample = device.sample
+        if sample is None or not sample.row_remap_pending:
+            continue
+        yield finding(
+            sample,
+            device,
+            code="row-remap-pending",
+            severity="warn",
+            word="note",
+            title="a memory row waits to be remapped",
+            cause="memory errors came before",
+            remedy="Reset the GPU or reboot when its jobs have ended.",
+            command=nvidia_smi(state, device, "-q -d ROW_REMAPPER", changes=False),
+            basis=BASIS,
+        )
+
+
+def nothing_computed(state: State, _now: float) -> Iterator[events.Finding]:
+    """A measured rate of zero is no missing number: the device did nothing."""
+    for device in state.ordered():
+        zero = [
+            result
+            for known in device.rates.values()
+            if (result := known.latest) is not None
+            and result.rate_ops_per_second is not None
+            and result.rate_ops_per_second <= 0
+        ]
+        if not zero:
+            continue
+        names = [label(result.precision) for result in zero]
+        yield finding(
+            max(zero, key=lambda result: result.monotonic),
+            device,
+            code="nothing-computed",
+            severity="fail",
+            word="FAIL",
+            title=f"rate 0 in {joined(names)}",
+            cause="the benchmark ran and nothing was computed",
+            remedy="Check the driver, the kernel log (Xid) and the torch build.",
+            basis="huggingface/gpu-fryer issue 10: zero must not count as healthy",
+        )
