@@ -109,7 +109,6 @@ def processor(*flags, model=0x01, family=0x19, rates=(), more=()) -> DeviceState
 
 AVX2 = ("avx", "avx2", "fma")
 AVX512_BF16 = (*AVX2, "avx512f", "avx512_bf16", "avx512_vnni", "avx_vnni")
-ZEN_3 = {"flags": AVX2}
 RATES_AVX2 = (
     ("fp32", 118.8, False),
     ("bf16", 4.7, True),
@@ -283,7 +282,9 @@ def test_cpu_with_avx512_bf16():
 def test_a_cpu_s_int8_is_taken_when_it_was_measured_to_gain():
     rates = (("fp32", 215.0, False), ("bf16", 940.0, False), ("int8", 2300.0, False))
     device = processor(*AVX512_BF16, family=0x1A, model=0x02, rates=rates)
-    assert by_workload(device)["deployment"].precision == "int8"
+    advice = by_workload(device)["deployment"]
+    assert advice.precision == "int8"
+    assert "TensorRT" not in advice.how
 
 
 # What the numbers decide.

@@ -39,14 +39,28 @@ class FakeBench:
         return {"precision": key, **FIELDS}
 
 
+class FakePlan:
+    """Notes what is asked of the plan mode, and when."""
+
+    def __init__(self, bench, code=0):
+        self.asked = []
+        self._bench = bench
+        self._code = code
+
+    def run(self, keys, seconds):
+        self.asked.append((tuple(keys), len(self._bench.asked)))
+        return self._code
+
+
 def run(plan=(), end_after=6, before=lambda control: None):
     """Run a prober to its end; returns its exit code or None if stopped, its bench, its events."""
     control = Control(1.0, ORDER)
     bench = FakeBench(control, plan, end_after)
+    plan_run = bench.plan_run = FakePlan(bench)
     lines = []
     before(control)
     try:
-        code = probers.Prober(Writer("cpu", lines.append), control, bench).run()
+        code = probers.Prober(Writer("cpu", lines.append), control, bench, plan_run).run()
     except probers.StopRequested:
         code = None
     return code, bench, [decode(line) for line in lines]
@@ -158,3 +172,14 @@ def test_the_command_line_by_default():
         False,
         [],
     )
+
+
+def test_memory_and_caches_are_measured_once_after_the_first_round():
+    _, bench, _ = run(end_after=12)
+    assert bench.plan_run.asked == [(("memory", "cache"), 3)]
+
+
+def test_a_device_spoilt_by_a_bandwidth_probe_ends_the_process(monkeypatch):
+    monkeypatch.setattr(FakePlan, "run", lambda self, keys, seconds: 70)
+    code, _, _ = run(end_after=12)
+    assert code == 70

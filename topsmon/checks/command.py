@@ -72,7 +72,7 @@ def run(options: CheckOptions) -> int:
             document = _new(options, checks)
             _keep(options, document)
     except ValueError as error:
-        _complain(str(error))
+        _complain(str(error).replace("--only: no device", "--device: no device"))
         return USAGE
     sys.stdout.flush()
     sys.stdout.buffer.write(render(document, options))

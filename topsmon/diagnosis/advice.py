@@ -335,7 +335,7 @@ def _deployment(device: DeviceState) -> Advice:
             _rank_half(device, choice, other, found.words if found else "also native")
     _rank_tf32(device, choice)
     _rank_special(device, choice, key)
-    return choice.settle("deployment", key, _serving(key), _deployment_reason(key, half))
+    return choice.settle("deployment", key, _serving(device, key), _deployment_reason(key, half))
 
 
 def _judge_eight_bits(device: DeviceState, choice: _Choice, key: str, half: str) -> float | None:
@@ -381,12 +381,13 @@ def _rank_special(device: DeviceState, choice: _Choice, key: str) -> None:
         choice.warn("fp16", f"only {times(sparse)} dense FP16: measured", "2:4 sparse FP16")
 
 
-def _serving(key: str) -> str:
+def _serving(device: DeviceState, key: str) -> str:
+    libraries = "torchao, ONNX Runtime, OpenVINO" if _kind(device) == "cpu" else "torchao, TensorRT"
     return {
         "fp16": "model.half(), or torch.autocast without GradScaler",
         "bf16": "model.to(torch.bfloat16), or torch.autocast without GradScaler",
-        "fp8": "FP8 weights and activations, scaled by row (torchao, TensorRT)",
-        "int8": "INT8 weights and activations after calibration (torchao, TensorRT, ONNX Runtime)",
+        "fp8": f"FP8 weights and activations, scaled by row ({libraries})",
+        "int8": f"INT8 weights and activations after calibration ({libraries})",
     }.get(key, "keep the weights in torch.float32")
 
 

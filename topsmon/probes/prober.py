@@ -38,6 +38,8 @@ EXIT_DEVICE_ERROR = 70
 DEFAULT_DUTY = 0.03
 FIRST_ROUND_DUTY = 0.5
 """Until every precision has one number; a few seconds in all."""
+BANDWIDTHS = ("memory", "cache")
+BANDWIDTHS_SECONDS = 1.0
 NO_MEMORY_PAUSE_SECONDS = 10.0
 PR_SET_PDEATHSIG = 1
 
@@ -150,8 +152,6 @@ def _measure(options: argparse.Namespace, writer: Writer, control: Control) -> i
         **device.ready(),
     )
     bench = bursts.Bench(device, control.checkpoint, options.memory_limit, tuple(options.size))
-    if options.plan is None:
-        return Prober(writer, control, bench).run()
     from .lab.context import Context
 
     def new_context(time_scale: float, memory_scale: float) -> Context:
@@ -163,16 +163,23 @@ def _measure(options: argparse.Namespace, writer: Writer, control: Control) -> i
             memory_scale=memory_scale,
         )
 
-    return plan.PlanRun(writer, control, bench, new_context).run(options.plan, options.seconds)
+    plan_run = plan.PlanRun(writer, control, bench, new_context)
+    if options.plan is None:
+        return Prober(writer, control, bench, plan_run).run()
+    return plan_run.run(options.plan, options.seconds)
 
 
 class Prober:
     """The loop: whose turn it is, one burst, its event, the rest that the duty cycle asks for."""
 
-    def __init__(self, writer: Writer, control: Control, bench: Bench) -> None:
+    def __init__(
+        self, writer: Writer, control: Control, bench: Bench, plan_run: plan.PlanRun
+    ) -> None:
         self._writer = writer
         self._control = control
         self._bench = bench
+        self._plan_run = plan_run
+        self._bandwidths_due = True
         self._schedule = Schedule(tuple(bench.gemms))
         self._memory_failures = 0
 
@@ -196,6 +203,8 @@ class Prober:
             control.wait_for_change()
             return None
         quick = self._schedule.first_round(control.chosen)
+        if self._bandwidths_due and not quick:
+            return self._bandwidths()
         self._writer.emit("probe-started", precision=key)
         began = time.monotonic()
         try:
@@ -208,6 +217,16 @@ class Prober:
         if code is None:
             control.rest(time.monotonic() - began, FIRST_ROUND_DUTY if quick else 0.0)
         return code
+
+    def _bandwidths(self) -> int | None:
+        """Measure memory and caches once: the roofline's slanted lines."""
+        self._bandwidths_due = False
+        began = time.monotonic()
+        code = self._plan_run.run(BANDWIDTHS, BANDWIDTHS_SECONDS)
+        if code != EXIT_OK:
+            return code
+        self._control.rest(time.monotonic() - began)
+        return None
 
     def _burst(self, key: str, quick: bool) -> int | None:
         """One burst and its event. Returns an exit code if this process cannot go on."""

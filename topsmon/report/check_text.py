@@ -15,6 +15,11 @@ from topsmon.units import plain
 
 HEADINGS = ("device", "check", "state", "measured", "expected", "basis, or why there is no verdict")
 WIDEST = (14, 18, 11, 34, 18)
+MEASURED = 3
+"""The column of measured values, which gives way on a narrow terminal."""
+NARROWEST = 12
+LAST_COLUMN = 24
+GAP = "  "
 COLOURS = {"PASS": "32", "WARN": "33", "FAIL": "1;31", "INVALID": "35", "UNKNOWN": "35", "OK": "32"}
 MEANINGS = {
     0: "exit 0: nothing is wrong as far as it can be judged",
@@ -49,7 +54,9 @@ def text(
 ) -> str:
     """Return the report. `width` None: lines are as long as they need to be."""
     signs = {} if ascii_only else SIGNS
-    rows = _merged(_rows([_signed(result, signs) for result in document.checks]))
+    signed = tuple(_signed(result, signs) for result in document.checks)
+    document = msgspec.structs.replace(document, checks=signed)
+    rows = _merged(_rows(signed))
     lines = [_heading(document), ""]
     lines += _table(rows, width, colour=colour)
     for finding in _findings(document, width, colour=colour):
@@ -128,18 +135,33 @@ def _table(rows: list[_Row], width: int | None, *, colour: bool) -> list[str]:
         min(max(len(line[column]) for line in cells), widest)
         for column, widest in enumerate(WIDEST)
     ]
+    left = _fit(widths, width)
     lines = []
     for number, line in enumerate(cells):
         padded = [
             _cut(cell, width_of).ljust(width_of)
             for cell, width_of in zip(line, widths, strict=False)
         ]
-        left = None if width is None else width - sum(widths) - 2 * len(widths)
-        last = line[-1] if left is None else _cut(line[-1], max(left, 12))
         if colour and number:
             padded[2] = _painted(padded[2], line[2])
-        lines.append("  ".join([*padded, last]))
+        last = [line[-1] if left is None else _cut(line[-1], left)] if left != 0 else []
+        lines.append(GAP.join([*padded, *last]))
     return lines
+
+
+def _fit(widths: list[int], width: int | None) -> int | None:
+    """Narrow what was measured for the last column's sake; columns of that, 0 to leave it out."""
+    if width is None:
+        return None
+    wanted = widths[MEASURED]
+    left = width - sum(widths) - len(GAP) * len(widths)
+    give = min(max(LAST_COLUMN - left, 0), max(wanted - NARROWEST, 0))
+    widths[MEASURED] -= give
+    if left + give >= NARROWEST:
+        return left + give
+    spare = width - sum(widths) - len(GAP) * (len(widths) - 1)
+    widths[MEASURED] = min(wanted, widths[MEASURED] + max(spare, 0))
+    return 0
 
 
 def _cells(row: _Row) -> tuple[str, ...]:
@@ -150,14 +172,15 @@ def _cells(row: _Row) -> tuple[str, ...]:
     expected = first.threshold_text
     if first.experimental and expected:
         expected += EXPERIMENTAL
-    return (
+    cells = (
         _labels(row.results),
         first.check if row.checks == 1 else f"{row.checks} checks",
         first.state,
         _values(row.results),
         expected,
-        plain(reason, 300),
+        reason,
     )
+    return tuple(plain(cell, 300) for cell in cells)
 
 
 def _labels(results: Sequence[events.CheckResult]) -> str:
@@ -223,18 +246,20 @@ def _findings(document: CheckDocument, width: int | None, *, colour: bool) -> It
 
 def _paragraph(results: list[events.CheckResult], width: int | None, *, colour: bool) -> list[str]:
     first = results[0]
-    state = _painted(first.state, first.state) if colour else first.state
     labels = _labels(list({result.label: result for result in results}.values()))
-    title = f"{state}  {labels}  {plain(_cause(results), 300)}"
+    heading = _wrapped(f"{first.state}  {labels}  {_cause(results)}", "", width, hanging=6)
+    if colour:
+        word = _painted(first.state, first.state)
+        heading[0] = word + heading[0].removeprefix(first.state)
     if first.state not in ("WARN", "FAIL"):
         checks = ", ".join(dict.fromkeys(result.check for result in results))
         remedy = _wrapped(first.remedy, "   -> ", width) if first.remedy else []
-        return [title, *_wrapped(checks, "      ", width), *remedy]
+        return [*heading, *_wrapped(checks, "      ", width), *remedy]
     facts = (*_measured(results), *first.evidence)
     bases = dict.fromkeys(result.basis for result in results if result.basis)
     basis = first.basis if len(bases) == 1 else "; ".join(text.split(";")[0] for text in bases)
     return [
-        title,
+        *heading,
         *(line for fact in facts for line in _wrapped(fact, "      ", width)),
         *(_wrapped(first.remedy, "   -> ", width) if first.remedy else ()),
         *([f"      {plain(first.command)}"] if first.command else []),
@@ -261,7 +286,9 @@ def _measured(results: list[events.CheckResult]) -> Iterator[str]:
         )
 
 
-def _wrapped(words: str, indent: str, width: int | None) -> list[str]:
+def _wrapped(
+    words: str, indent: str, width: int | None, *, hanging: int | None = None
+) -> list[str]:
     safe = plain(words)
     if width is None:
         return [f"{indent}{safe}"]
@@ -269,7 +296,7 @@ def _wrapped(words: str, indent: str, width: int | None) -> list[str]:
         safe,
         max(width, 40),
         initial_indent=indent,
-        subsequent_indent=" " * len(indent),
+        subsequent_indent=" " * (len(indent) if hanging is None else hanging),
         break_on_hyphens=False,
     )
 

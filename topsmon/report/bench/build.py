@@ -11,6 +11,7 @@ from topsmon.diagnosis import clock_events
 from topsmon.report.bench import model
 from topsmon.report.bench.precisions import result
 from topsmon.report.bench.probes import bandwidths, energy, latencies, pcie, sustained
+from topsmon.report.bench.words import grouped
 from topsmon.state import DeviceState, State
 from topsmon.units import PRECISIONS, plain
 
@@ -135,6 +136,11 @@ def _not_measured(
 
 
 def _notes(probes: Mapping[str, events.ProbeResult]) -> Iterable[str]:
-    for name in PROBES_SHOWN:
-        if name in probes and probes[name].note:
-            yield f"{name}: {plain(probes[name].note, 300)}"
+    """Notes of the probes that have no place of their own for them, equal ones once."""
+    pairs = [
+        (name, plain(note, 300))
+        for name in PROBES_SHOWN
+        if name in probes and probes[name].note
+        for note in probes[name].note.split("; ")
+    ]
+    return (f"{names}: {note}" for names, note in grouped(pairs))

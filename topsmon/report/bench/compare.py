@@ -136,10 +136,10 @@ def _judged(pair: Pair, comparisons: int) -> Row:
         return pair.row
     most = noise.limit(pair.parts, comparisons)
     verdict: Verdict = "no difference"
-    reason, remarks = "", pair.row.remarks
+    reason, remarks = "", list(_odd_shapes(pair, most))
     if abs(pair.gain) > most:
         verdict = "improvement" if pair.gain > 0 else "regression"
-        remarks = (*_clock_remarks(pair, most), *remarks)
+        remarks = [*_clock_remarks(pair, most), *remarks]
     elif most >= HALVED:
         verdict, reason = "cannot tell", "too noisy: even half the rate would be within the noise"
     return msgspec.structs.replace(
@@ -147,8 +147,20 @@ def _judged(pair: Pair, comparisons: int) -> Row:
         verdict=verdict,
         reason=reason,
         noise_ratio=_as_ratio(most, pair.row),
-        remarks=remarks,
+        remarks=tuple(remarks),
     )
+
+
+def _odd_shapes(pair: Pair, most: float) -> Iterator[str]:
+    """The other shapes that changed by more or less than the one shown, beyond the noise."""
+    shown = pair.gain or 0.0
+    odd = [
+        f"{shape} {math.expm1(gain):+.1%}"
+        for shape, gain in pair.others
+        if abs(gain - shown) > most
+    ]
+    if odd:
+        yield f"other shapes changed otherwise: {', '.join(odd)}"
 
 
 def _as_ratio(most: float, row: Row) -> float:

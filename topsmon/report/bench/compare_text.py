@@ -16,6 +16,7 @@ from topsmon.report.bench.comparison import (
     Comparison,
     DeviceComparison,
     Row,
+    Verdict,
     exit_code,
 )
 from topsmon.report.bench.text import moment
@@ -36,6 +37,12 @@ MEANINGS = {
     EXIT_REGRESSION: "exit 1",
     EXIT_WRONG: "exit 2: a result is wrong now",
     EXIT_UNKNOWN: "exit 3: what cannot be told says nothing bad about the machine",
+}
+COUNTED: dict[Verdict, str] = {
+    "regression": "slower",
+    "improvement": "faster",
+    "no difference": "without a difference",
+    "cannot tell": "that cannot be told",
 }
 RULE = (
     "noise: how far two runs of an unchanged machine may lie apart, from the spread of the calls "
@@ -103,9 +110,9 @@ def _columns(rows: Sequence[Row]) -> list[Column]:
         Column("before", [_amount(row, row.before) for row in rows]),
         Column("now", [_amount(row, row.now) for row in rows]),
         Column("change", [signed_percent(row.change_ratio) for row in rows]),
-        Column("noise", [_noise(row.noise_ratio) for row in rows], kept=1),
+        Column("noise", [_noise(row.noise_ratio) for row in rows], optional=1),
         Column("verdict", [_word(row) for row in rows], right=False),
-        Column("shape", [_shape(row) for row in rows], right=False, kept=2),
+        Column("shape", [_shape(row) for row in rows], right=False, optional=2),
     ]
 
 
@@ -140,9 +147,8 @@ def _verdict(comparison: Comparison) -> str:
     """All rows in one line, and what the exit code means."""
     rows = [row for device in comparison.devices for row in device.rows if row.judged]
     code = exit_code(comparison)
-    words = ("regression", "improvement", "no difference", "cannot tell")
-    counts = [(word, sum(row.verdict == word for row in rows)) for word in words]
-    told = ", ".join(f"{count} {word}" for word, count in counts if count)
+    counts = {word: sum(row.verdict == word for row in rows) for word in COUNTED}
+    told = ", ".join(f"{count} {COUNTED[word]}" for word, count in counts.items() if count)
     heads = {EXIT_OK: "OK", EXIT_REGRESSION: "REGRESSION", EXIT_WRONG: "FAIL"}
     head = heads.get(code, "UNKNOWN")
     return f"{head}  {told or 'nothing could be compared'} ({MEANINGS[code]})"

@@ -114,10 +114,14 @@ class PrecisionResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProbeValue(msgspec.Struct, frozen=True, kw_only=True):
-    """What every value of a probe has; `name` is for people ("DRAM copy")."""
+    """What every value of a probe has; `name` is for people ("DRAM copy").
+
+    `calls` is how many calls the median and the quartiles are from, None where that was not kept.
+    """
 
     name: str
     probe: str
+    calls: int | None = None
     valid: bool = True
     invalid_reason: str = ""
     correct: bool | None = None

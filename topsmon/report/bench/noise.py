@@ -31,7 +31,7 @@ from typing import NamedTuple
 FALSE_ALARMS = 0.01
 """Share of comparisons without any change in which something may be called changed."""
 LEAST_CALLS = 3
-"""What a timed window has at the least; taken where the number of calls was not kept."""
+"""A timed window has no fewer: taken where the number of calls was not kept."""
 FEW_GROUPS = 3
 MOST_DOF = 200
 """Student's t is within 1.5 % of the normal distribution's from here on."""

@@ -25,11 +25,13 @@ class Pair(NamedTuple):
     """A value that both runs have, before its verdict.
 
     `gain` is the logarithm of how much better it is now; None where the two cannot be compared.
+    `others` are the gains of other shapes, `clock_gain` that of the held clock.
     """
 
     row: Row
     gain: float | None = None
     parts: tuple[noise.Variance, ...] = ()
+    others: tuple[tuple[str, float], ...] = ()
     clock_gain: float | None = None
     clocks: str = ""
 
@@ -70,10 +72,7 @@ def _groups(one: BenchDevice, other: BenchDevice) -> list[list[float]]:
     """Changes of the shapes that both runs measured, a precision each."""
     now = {result.precision: result for result in other.precisions}
     return [
-        [
-            math.log(_value(second) / _value(first))
-            for first, second in _common(result, now[result.precision])
-        ]
+        [_gain(first, second) for first, second in _common(result, now[result.precision])]
         for result in one.precisions
         if result.precision in now
     ]
@@ -82,6 +81,10 @@ def _groups(one: BenchDevice, other: BenchDevice) -> list[list[float]]:
 def _value(burst: Burst) -> float:
     assert burst.rate_ops_per_second is not None
     return burst.rate_ops_per_second
+
+
+def _gain(before: Burst, now: Burst) -> float:
+    return math.log(_value(now) / _value(before))
 
 
 def _common(before: PrecisionResult, now: PrecisionResult) -> list[tuple[Burst, Burst]]:
@@ -121,15 +124,23 @@ def _rate_pair(
         reason = "no quartiles, so that nothing tells of the noise"
     if reason:
         return Pair(msgspec.structs.replace(row, reason=reason))
-    gain = math.log(_value(second) / _value(first))
-    clocks = (first.held_clock_mhz, second.held_clock_mhz)
-    row = msgspec.structs.replace(row, remarks=tuple(_shape_remarks(common, first)))
     if drift is not None:
         known.append(drift)
-    if clocks[0] and clocks[1]:
-        words = f"{clocks[0]:.0f} MHz before, {clocks[1]:.0f} MHz now"
-        return Pair(row, gain, tuple(known), math.log(clocks[1] / clocks[0]), words)
-    return Pair(row, gain, tuple(known))
+    found = Pair(
+        row,
+        _gain(first, second),
+        tuple(known),
+        tuple(
+            (shape_words(shape.shape), _gain(shape, other))
+            for shape, other in common
+            if shape is not first
+        ),
+    )
+    old_clock, clock = first.held_clock_mhz, second.held_clock_mhz
+    if old_clock is None or clock is None or min(old_clock, clock) <= 0:
+        return found
+    words = f"{old_clock:.0f} MHz before, {clock:.0f} MHz now"
+    return found._replace(clock_gain=math.log(clock / old_clock), clocks=words)
 
 
 def _unlike(
@@ -163,17 +174,6 @@ def _doubt(result: PrecisionResult) -> str:
     if not result.best.trusted:
         return f"not valid: {result.best.invalid_reason or 'no reason is given'}"
     return ""
-
-
-def _shape_remarks(common: list[tuple[Burst, Burst]], shown: Burst) -> Iterator[str]:
-    """How the other shapes changed."""
-    others = [
-        f"{shape_words(first.shape)} {_value(second) / _value(first) - 1:+.1%}"
-        for first, second in common
-        if first is not shown
-    ]
-    if others:
-        yield f"other shapes: {', '.join(others)}"
 
 
 def _ratio(before: float | None, now: float | None) -> float | None:
@@ -220,7 +220,7 @@ def _value_pair(before: ProbeValue, now: ProbeValue, reason: str) -> Pair:
         judged=has_spread or now.correct is False,
         wrong=now.correct is False,
     )
-    parts = [noise.of_calls(value.iqr_ratio, None) for value in (before, now)]
+    parts = [noise.of_calls(value.iqr_ratio, value.calls) for value in (before, now)]
     known = tuple(part for part in parts if part is not None)
     for when, value in (("now", now), ("before", before)):
         if value.correct is False:

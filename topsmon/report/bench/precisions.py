@@ -221,7 +221,13 @@ def _above_rated(device: DeviceState, key: str, best: Burst) -> Iterator[str]:
     ratio = _over(best, ceiling.ops_per_second if ceiling is not None else None)
     if ceiling is None or ratio is None or ratio <= 1:
         return
-    if ceiling.rated_clock_mhz is None or best.held_clock_mhz is None:
+    at_clock = _over(best, _at_held_clock(ceiling, best))
+    if at_clock is not None and at_clock > 1:
+        yield (
+            "above even what the held clock allows: another path ran (accumulation, block scales), "
+            "or ceiling or clock is wrong"
+        )
+    elif ceiling.rated_clock_mhz is None or best.held_clock_mhz is None:
         yield "above the rated ceiling, whose clock is not known or was not read"
     else:
         yield (

@@ -25,8 +25,8 @@ def _columns(values: Sequence[Bandwidth | Latency]) -> list[Column]:
         Column("probe", [plain(one.name, 30) for one in values], right=False),
         Column("median", [_value(one) for one in values]),
         Column("IQR", [percent(one.iqr_ratio) for one in values]),
-        Column("rated", [percent(_ratio(one)) for one in values], kept=1),
-        Column("ceiling", [_ceiling(one) for one in values], kept=2),
+        Column("rated", [percent(_ratio(one)) for one in values], optional=1),
+        Column("ceiling", [_ceiling(one) for one in values], optional=2),
     ]
 
 

@@ -18,13 +18,13 @@ NAMES = {
     "cache l1": "L1 cache",
     "cache l2": "L2 cache",
     "cache last_level": "last-level cache",
-    "cache dram": "DRAM, cache ladder",
-    "transfer h2d_pinned": "to GPU, pinned",
-    "transfer d2h_pinned": "from GPU, pinned",
-    "transfer h2d_pageable": "to GPU, pageable",
-    "transfer d2h_pageable": "from GPU, pageable",
+    "cache dram": "DRAM by ladder",
+    "transfer h2d_pinned": "H2D pinned",
+    "transfer d2h_pinned": "D2H pinned",
+    "transfer h2d_pageable": "H2D pageable",
+    "transfer d2h_pageable": "D2H pageable",
     "launch launch": "kernel launch",
-    "launch graph_launch": "launch in a graph",
+    "launch graph_launch": "graph launch",
     "launch round_trip": "launch and wait",
     "launch eager_op": "eager operation",
 }
@@ -45,6 +45,7 @@ def bandwidths(device: DeviceState) -> tuple[Bandwidth, ...]:
                     bytes_per_second=value,
                     low_bytes_per_second=probe.values.get(f"{stem}_low{BANDWIDTH}"),
                     high_bytes_per_second=probe.values.get(f"{stem}_high{BANDWIDTH}"),
+                    calls=_calls(probe, stem),
                     ceiling_bytes_per_second=ceiling,
                     ceiling_source=source,
                     ratio=value / ceiling if value is not None and ceiling and right else None,
@@ -66,6 +67,7 @@ def latencies(device: DeviceState) -> tuple[Latency, ...]:
             seconds=probe.values[f"{stem}{TIME}"],
             low_seconds=probe.values.get(f"{stem}_low{TIME}"),
             high_seconds=probe.values.get(f"{stem}_high{TIME}"),
+            calls=_calls(probe, stem),
             valid=probe.valid,
             invalid_reason=plain(probe.invalid_reason, 300),
             correct=probe.correct,
@@ -93,6 +95,11 @@ def _stems(values: Mapping[str, float | None], ending: str) -> Iterator[str]:
 def _name(probe: str, stem: str) -> str:
     key = f"{probe} {stem}"
     return NAMES.get(key) or plain(key.replace("_", " "), 40)
+
+
+def _calls(probe: events.ProbeResult, stem: str) -> int | None:
+    count = probe.values.get(f"{stem}_calls")
+    return None if count is None else round(count)
 
 
 def _why(probe: events.ProbeResult, key: str) -> str:

@@ -49,15 +49,28 @@ def text(document: BenchDocument, width: int, ascii_only: bool) -> str:
     """Return the benchmark as text of at most `width` columns; the tables need 60 to 80."""
     width = max(width, NARROWEST)
     lines = heading(document, width)
+    told: set[str] = set()
     for device in document.devices:
-        lines += ["", *_device(device, width)]
+        lines += ["", *_device(device, width, told)]
     if not document.devices:
         lines.append("no device was measured")
-    elif any(device.precisions for device in document.devices):
-        lines += ["", *wrap(LEGEND, width)]
-        if any(not one.trusted for device in document.devices for one in device.precisions):
-            lines += wrap(f"{DOUBTED} marks what must not be trusted; its line says why.", width)
+    if any(device.precisions for device in document.devices):
+        lines += ["", *_methods(document.devices, width), *wrap(LEGEND, width)]
+    if any(_has_doubt(device) for device in document.devices):
+        lines += wrap(f"{DOUBTED} marks what must not be trusted; its line says why.", width)
     return finish(lines, ascii_only=ascii_only)
+
+
+def _has_doubt(device: BenchDevice) -> bool:
+    """True if some number of a device is marked."""
+    values = (*device.bandwidths, *device.latencies)
+    return not all(
+        (
+            *(one.trusted for one in device.precisions),
+            *(burst.trusted for one in device.precisions for burst in one.bursts),
+            *(value.trusted for value in values if value.median is not None),
+        )
+    )
 
 
 def heading(document: BenchDocument, width: int) -> list[str]:
@@ -97,7 +110,8 @@ def device_heading(device: BenchDevice, width: int) -> list[str]:
     return wrap("  ".join(parts), width, rest=2)
 
 
-def _device(device: BenchDevice, width: int) -> list[str]:
+def _device(device: BenchDevice, width: int, told: set[str]) -> list[str]:
+    """One device. What is expected of a board is `told` once."""
     results = device.precisions
     lines = device_heading(device, width)
     conditions = ", ".join(_conditions(device.conditions))
@@ -108,12 +122,12 @@ def _device(device: BenchDevice, width: int) -> list[str]:
     if results:
         lines += table(_columns(results), width)
     remarks = ((one.label, remark) for one in results for remark in one.remarks)
-    for pairs in (_expected(results), remarks, _missing(device)):
+    expected = [pair for pair in _expected(results) if pair[1] not in told]
+    told.update(text for _, text in expected)
+    for pairs in (expected, remarks, _missing(device)):
         lines += lines_of(pairs, width)
     lines += probe_lines(device, width)
-    if results:
-        lines += ["", *_all_shapes(results, width), *_methods(device, width)]
-    return lines
+    return [*lines, *(["", *shapes] if (shapes := _all_shapes(results, width)) else [])]
 
 
 def _conditions(conditions: Conditions) -> Iterator[str]:
@@ -148,14 +162,14 @@ def _columns(results: Sequence[PrecisionResult]) -> list[Column]:
         Column("GEMM", each(lambda one: plain(one.label, 8)), right=False),
         Column("median", each(_median)),
         Column("IQR", each(lambda one: percent(one.iqr_ratio))),
-        Column("rated", each(lambda one: percent(one.ratio)), kept=1),
-        Column("held", each(lambda one: percent(one.ratio_at_held_clock)), kept=3),
-        Column("x FP32", each(_speedups), kept=2),
-        Column("per W", each(_per_watt), kept=4),
-        Column("MHz", each(lambda one: _whole(one.best.held_clock_mhz)), kept=5),
-        Column("W", each(lambda one: _whole(one.best.power_watts)), kept=6),
-        Column("calls", each(lambda one: str(one.best.calls)), kept=8),
-        Column("error", each(_error), kept=7),
+        Column("rated", each(lambda one: percent(one.ratio)), optional=1),
+        Column("held", each(lambda one: percent(one.ratio_at_held_clock)), optional=3),
+        Column("x FP32", each(_speedups), optional=2),
+        Column("per W", each(_per_watt), optional=4),
+        Column("MHz", each(lambda one: _whole(one.best.held_clock_mhz)), optional=5),
+        Column("W", each(lambda one: _whole(one.best.power_watts)), optional=6),
+        Column("calls", each(lambda one: str(one.best.calls)), optional=8),
+        Column("error", each(_error), optional=7),
         Column("best shape", each(lambda one: shape_words(one.best.shape)), right=False),
     ]
 
@@ -188,15 +202,17 @@ def _whole(value: float | None) -> str:
 
 
 def _expected(results: Sequence[PrecisionResult]) -> Iterator[tuple[str, str]]:
-    """What is expected at least, precisions with the same words together."""
+    """What is expected at least, precisions with the same words together, and on which basis."""
     words: dict[str, list[str]] = {}
+    bases = []
     for one in results:
         if one.expected_ops_per_second is not None:
             amount = f"{plain(one.label, 8)} {rate(one.expected_ops_per_second, one.precision)}"
-            basis = "" if one.expected_basis in one.expected_words else f"; {one.expected_basis}"
-            words.setdefault(f"{one.expected_words}{basis}", []).append(amount)
+            words.setdefault(one.expected_words, []).append(amount)
+            bases.append(one.expected_basis)
     for reason, amounts in words.items():
-        yield "expected at least", f"{', '.join(amounts)} ({reason})"
+        yield "expected at least", f"{', '.join(amounts)}: {reason}"
+    yield from (("basis", basis) for basis in dict.fromkeys(bases))
 
 
 def _missing(device: BenchDevice) -> Iterator[tuple[str, str]]:
@@ -230,14 +246,16 @@ def _all_shapes(results: Sequence[PrecisionResult], width: int) -> list[str]:
     return lines
 
 
-def _methods(device: BenchDevice, width: int) -> list[str]:
+def _methods(devices: Sequence[BenchDevice], width: int) -> list[str]:
+    """How the rates were measured, equal methods once."""
+    results = [one for device in devices for one in device.precisions]
     pairs = [
         (one.label, _CALLS.sub("median of calls", one.best.method))
-        for one in device.precisions
+        for one in results
         if one.best.method
     ]
     lines = lines_of(pairs, width)
-    longest = max((one.best.burst_seconds or 0.0 for one in device.precisions), default=0.0)
-    if longest and device.sustained is None:
+    longest = max(one.best.burst_seconds or 0.0 for one in results)
+    if longest and all(device.sustained is None for device in devices):
         lines += wrap(f"{longest:.2g} s a shape. {BOOST}", width, rest=4)
     return lines

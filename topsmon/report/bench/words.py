@@ -15,15 +15,15 @@ DOUBTED = "!"
 
 
 class Column(NamedTuple):
-    """One column of a table, left out where `kept` is the highest and the table is too wide.
+    """One column of a table, left out where `optional` is the highest and the table is too wide.
 
-    `kept` 0 stays at any width.
+    `optional` 0 stays at any width.
     """
 
     title: str
     values: list[str]
     right: bool = True
-    kept: int = 0
+    optional: int = 0
 
     @property
     def width(self) -> int:
@@ -38,8 +38,8 @@ def table(columns: Iterable[Column], width: int) -> list[str]:
     """
     shown = [column for column in columns if set(column.values) - {NOT_AVAILABLE, ""}]
     while sum(column.width + 2 for column in shown) - 2 > width:
-        droppable = max(shown, key=lambda column: column.kept)
-        if not droppable.kept:
+        droppable = max(shown, key=lambda column: column.optional)
+        if not droppable.optional:
             break
         shown.remove(droppable)
     lines = []
