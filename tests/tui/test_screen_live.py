@@ -326,8 +326,23 @@ async def test_nothing_is_said_about_training_unless_there_is_a_way(
 async def test_only_tabs_that_exist_are_shown(open_screen: OpenScreen) -> None:
     async with open_screen(eight(ticks=2), size=(120, 40)) as (app, _):
         tabs = text_of(app)[3]
-        assert tabs.startswith(" 1 live ")
-        assert "roofline" not in tabs
+        assert tabs.startswith(" 1 live  2 roofline ")
+        assert "training" not in tabs
+
+
+async def test_the_second_tab_is_the_roofline_and_the_first_brings_the_rates_back(
+    open_screen: OpenScreen,
+) -> None:
+    async with open_screen(eight(ticks=2), size=(120, 40)) as (app, pilot):
+        await pilot.press("2")
+        await pilot.pause()
+        text = "\n".join(text_of(app))
+        assert "roofline  GPU 0" in text
+        assert "FLOP/byte" in text
+        assert "achieved / ceiling" not in text
+        await pilot.press("1")
+        await pilot.pause()
+        assert "achieved / ceiling" in "\n".join(text_of(app))
 
 
 async def test_the_selected_device_is_the_worst_until_the_user_moves(

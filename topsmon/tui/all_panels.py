@@ -15,6 +15,7 @@ from topsmon.tui.plots import ClockPlot, PowerAndClock, PowerPlot, Utilisation, 
 from topsmon.tui.rates import Rates
 from topsmon.tui.ratio_history import RatioHistory
 from topsmon.tui.ratio_history import rows as history_rows
+from topsmon.tui.roofline_view import RooflineView
 from topsmon.tui.view import View, shown_devices
 from topsmon.tui.waterfall import LossWaterfall
 
@@ -36,6 +37,7 @@ def all_panels() -> list[Panel]:
         RatioHistory(id="history"),
         DeviceFacts(id="facts"),
         FindingsList(id="findings"),
+        RooflineView(id="roofline"),
         CompactList(id="compact"),
         OneLine(id="one-line"),
         KeyHints(id="footer"),

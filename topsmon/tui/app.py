@@ -22,6 +22,7 @@ from textual.timer import Timer
 from topsmon.tui import glyphs, themes
 from topsmon.tui.all_panels import all_panels, content
 from topsmon.tui.ascii_filter import AsciiFilter
+from topsmon.tui.header import TABS
 from topsmon.tui.options import ScreenOptions, SessionLike
 from topsmon.tui.palette import Palette, derived_variables
 from topsmon.tui.panel import Panel
@@ -54,7 +55,7 @@ class TopsmonApp(App[int]):
         Binding("ctrl+c", "quit", "quit", priority=True, show=False),
         Binding("ctrl+z", "to_shell", "back to the shell", priority=True, show=False),
         Binding("question_mark", "help", "help"),
-        Binding("1", "live", "live", show=False),
+        *(Binding(tab.key, f"tab('{tab.name}')", tab.name, show=False) for tab in TABS),
         Binding("up,k", "move_device(-1)", "device above", show=False),
         Binding("down,j", "move_device(1)", "device below", show=False),
         Binding("left,h", "move_precision(-1)", "precision before", show=False),
@@ -88,6 +89,7 @@ class TopsmonApp(App[int]):
         self._moved_to: str | None = None
         self._chosen_precision: str | None = None
         self._frozen: tuple[float, float] | None = None
+        self._tab = TABS[0].name
         self._timer: Timer | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._places: list[Place] = []
@@ -232,6 +234,7 @@ class TopsmonApp(App[int]):
             paused=self.session.paused,
             benchmarking=frozenset(key for key in keys if self.session.benchmarking(key)),
             training_hint=self.options.training_hint,
+            tab=self._tab,
         )
 
     def redraw(self) -> None:
@@ -254,7 +257,9 @@ class TopsmonApp(App[int]):
 
     def _arrange(self) -> None:
         """Put the panels where the plan wants them, if that is not where they are."""
-        places = plan(self._terminal.width, self._terminal.height, content(self.view))
+        places = plan(
+            self._terminal.width, self._terminal.height, content(self.view), self.view.tab
+        )
         if places == self._places:
             return
         self._places = places
@@ -275,8 +280,10 @@ class TopsmonApp(App[int]):
 
     # Keys -----------------------------------------------------------------------------------------
 
-    def action_live(self) -> None:
-        """Show the live tab, which is the only one so far."""
+    def action_tab(self, name: str) -> None:
+        """Show a tab."""
+        self._tab = name
+        self.redraw()
 
     def action_help(self) -> None:
         """Show keys and words."""

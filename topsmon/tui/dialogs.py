@@ -57,7 +57,8 @@ class TextDialog(ModalScreen[None]):
 
 HELP = (
     ("q, Ctrl-C", "quit"),
-    ("1", "live tab"),
+    ("1", "live: devices, rates, where the TFLOPS go"),
+    ("2", "roofline of the selected device and precision"),
     ("up, down, k, j", "select a device; at first it is the one with the worst finding"),
     ("left, right, h, l", "select a precision"),
     ("Enter", "details of the device: findings, ceilings, sources, what is not available"),

@@ -21,7 +21,7 @@ class Tab(NamedTuple):
     name: str
 
 
-TABS = (Tab("1", "live"),)
+TABS = (Tab("1", "live"), Tab("2", "roofline"))
 
 
 class Identity(Panel):
@@ -185,7 +185,10 @@ class TabLine(Panel):
     def lines(self, view: View, width: int, height: int) -> list[Line]:
         """Return the one line."""
         del height
-        tabs = [Span(f" {tab.key} {tab.name} ", "tab") for tab in TABS]
+        tabs = [
+            Span(f" {tab.key} {tab.name} ", "tab" if tab.name == view.tab else "muted")
+            for tab in TABS
+        ]
         return [two_sided(tabs, (Span(benchmark_status(view) + " ", "muted"),), width)]
 
 

@@ -57,13 +57,15 @@ class Item(NamedTuple):
     extra: bool = False
 
 
-def plan(width: int, height: int, content: Content) -> list[Place]:
-    """Return the places of all panels that are shown."""
+def plan(width: int, height: int, content: Content, tab: str = "live") -> list[Place]:
+    """Return the places of all panels that are shown; a tab but the first is one panel."""
     if width < TINY_WIDTH or height < TINY_HEIGHT:
         return [Place("one-line", 0, 0, width, 1)]
     finding_lines = 4 if width < LIST_WIDTH and height >= 20 else 2
     places, top, bottom = _chrome(width, height, finding_lines)
     room = bottom - top
+    if tab != "live":
+        return [*places, Place(tab, 0, top, width, room, framed=width >= LIST_WIDTH)]
     if width < LIST_WIDTH:
         return [*places, Place("compact", 0, top, width, room)]
     if width < FRAMED_WIDTH or height < FRAMED_HEIGHT:

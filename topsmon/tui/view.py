@@ -29,7 +29,8 @@ class View:
     """Everything that is drawn in one tick. `now` is this process's monotonic clock, in s.
 
     `wall` is the epoch time, `interval` the sampling period in s. `selected` and `precision` are
-    what the user (or the worst finding) points at; `precisions` are those that are measured.
+    what the user (or the worst finding) points at; `precisions` are those that are measured;
+    `tab` is the name of the tab on top.
     """
 
     state: State
@@ -44,6 +45,7 @@ class View:
     paused: bool = False
     benchmarking: frozenset[str] = frozenset()
     training_hint: str | None = None
+    tab: str = "live"
 
     @property
     def device(self) -> DeviceState | None:

@@ -1,0 +1,246 @@
+"""Whole runs on the simulated driver: poller, probers, verdicts, exit codes."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from topsmon.checks import Moment, judge, select
+from topsmon.checks.outcome import exit_code
+from topsmon.checks.progress import Progress
+from topsmon.checks.runner import Run, RunOptions, UnknownDeviceError
+from topsmon.simulated import SimulationError, prepare
+
+pytestmark = pytest.mark.real
+
+PROGRAM = Path(__file__).with_name("simulation.py")
+EXPECTED = {
+    "h100-8": (0, set()),
+    "power-cap": (2, {("GPU 3", "peers")}),
+    "thermal": (2, {("GPU 5", "throttling"), ("GPU 5", "peers")}),
+    "pcie-narrow": (2, {("GPU 1", "h2d"), ("GPU 1", "d2h")}),
+    "ecc": (2, {("GPU 2", "ecc")}),
+    "gpu-lost-at-start": (2, {("GPU 1", "device")}),
+    "mismatch": (2, {("host", "driver")}),
+    "shared": (3, set()),
+    "no-library": (3, set()),
+}
+"""Exit code, and what fails on which device. `all-zero` has a test of its own."""
+
+
+@pytest.fixture(scope="module")
+def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("driver")
+    try:
+        prepare("h100-8", directory)
+    except SimulationError as error:
+        pytest.skip(f"no simulated driver: {error}")
+    return directory
+
+
+async def measure(name: str, directory: Path, **options: Any) -> tuple[Any, Run]:
+    environment = prepare(name, directory)
+    wanted = {"checks": select(), "simulated": name, "environment": environment, **options}
+    run = Run(RunOptions(**wanted))
+    return await run.run(), run
+
+
+@pytest.fixture(scope="module")
+def outcomes(builds: Path) -> dict[str, Any]:
+    async def all_of_them() -> dict[str, Any]:
+        turn = asyncio.Semaphore(3)
+
+        async def one(name: str) -> Any:
+            async with turn:
+                return (await measure(name, builds))[0]
+
+        names = [*EXPECTED, "all-zero"]
+        return dict(zip(names, await asyncio.gather(*map(one, names)), strict=True))
+
+    return asyncio.run(all_of_them())
+
+
+def verdicts(outcome: Any) -> Any:
+    return judge(outcome.state, Moment(0.0, 0.0), select(), outcome.seen, outcome.devices)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_scenarios(outcomes: dict[str, Any], name: str) -> None:
+    results = verdicts(outcomes[name])
+    failed = {(result.label, result.check) for result in results if result.state == "FAIL"}
+    assert (exit_code(results), failed) == EXPECTED[name]
+
+
+def test_all_readings_zero(outcomes: dict[str, Any]) -> None:
+    results = verdicts(outcomes["all-zero"])
+    states = {(result.check, result.state) for result in results}
+    assert exit_code(results) == 2
+    assert {("bf16", "FAIL"), ("dram-copy", "FAIL"), ("temperature", "INVALID")} <= states
+    assert not states & {("power", "PASS"), ("peers", "PASS"), ("link", "PASS")}
+
+
+def test_the_run_measures_under_load_and_every_device(outcomes: dict[str, Any]) -> None:
+    outcome = outcomes["h100-8"]
+    assert len(outcome.devices) == 8
+    assert not outcome.interrupted
+    assert all(seen.loaded and not seen.missing for seen in outcome.seen.values())
+    capped = [result for result in verdicts(outcomes["power-cap"]) if result.check == "peers"]
+    uuid = capped[3].device
+    assert uuid is not None
+    assert uuid in capped[3].evidence
+    assert any("median" in line for line in capped[3].evidence)
+
+
+def test_a_shared_device_is_measured_only_when_forced(builds: Path) -> None:
+    checks = select(["bf16"])
+    outcome, _ = asyncio.run(measure("shared", builds, checks=checks, force=True))
+    results = judge(outcome.state, Moment(0.0, 0.0), checks, outcome.seen, outcome.devices)
+    shared = [result for result in results if result.value is not None and result.unknown]
+    assert shared
+    assert {result.state for result in shared} == {"INVALID"}
+    assert all("shared" in result.cause for result in shared)
+
+
+def test_a_run_ends_at_its_limit_with_what_is_known(builds: Path) -> None:
+    checks = select(["driver", "bf16", "sync-stall"])
+    outcome, run = asyncio.run(measure("h100-8", builds, checks=checks, limit_seconds=0.05))
+    assert outcome.seen == {} or all(seen.missing for seen in outcome.seen.values())
+    assert exit_code(judge(outcome.state, Moment(0.0, 0.0), checks, outcome.seen)) == 3
+    assert run.options.limit_seconds == 0.05
+
+
+def test_an_unknown_device_is_refused(builds: Path) -> None:
+    with pytest.raises(UnknownDeviceError, match="no device '17'"):
+        asyncio.run(measure("h100-8", builds, devices=("17",)))
+
+
+def test_only_the_named_device_is_checked_and_progress_is_told(builds: Path) -> None:
+    told: list[Progress] = []
+
+    async def run() -> Any:
+        environment = prepare("h100-8", builds)
+        options = RunOptions(
+            checks=select(["bf16", "fp4"]),
+            devices=("2",),
+            simulated="h100-8",
+            environment=environment,
+        )
+        return await Run(options, told.append).run()
+
+    outcome = asyncio.run(run())
+    assert len(outcome.devices) == 1
+    assert [progress.total for progress in told][-1] == 2
+    assert told[-1].done == 2
+    assert [progress.done for progress in told] == sorted(progress.done for progress in told)
+    assert any("bf16 on GPU 2" in progress.text() for progress in told)
+
+
+# As a command -------------------------------------------------------------------------------------
+
+
+def command(scenario: str, directory: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), scenario, json.dumps(options)],
+        env={**os.environ, **prepare(scenario, directory)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("scenario", "code"),
+    [("h100-8", 0), ("idle", 0), ("ecc", 2), ("thermal", 2), ("all-zero", 3), ("no-library", 3)],
+)
+def test_quick_reads_the_driver_alone(builds: Path, scenario: str, code: int) -> None:
+    done = command(scenario, builds, quick=True, format="json")
+    assert done.returncode == code, done.stderr
+    read = json.loads(done.stdout)
+    assert read["exit_code"] == code
+    assert read["duration_seconds"] < 10
+    assert {one["check"] for one in read["checks"]} <= {check.id for check in select(quick=True)}
+
+
+def test_quick_on_a_driver_that_hangs_is_unknown(builds: Path, tmp_path: Path) -> None:
+    hanging = tmp_path / "hanging.json"
+    fault = {"call": "nvmlDeviceGetPowerUsage", "device": 1, "hang": True}
+    content = {
+        "title": "hangs",
+        "description": "d",
+        "expected": "STALE",
+        "extends": "h100-8",
+        "count": 2,
+        "faults": [fault],
+    }
+    hanging.write_text(json.dumps(content))
+    done = command(str(hanging), builds, quick=True, format="nagios")
+    assert done.returncode == 3
+    assert done.stdout.startswith("TOPSMON UNKNOWN - ")
+    assert "not answering" in done.stdout
+
+
+def test_an_interrupt_reports_what_is_known(builds: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, str(PROGRAM), "h100-8", json.dumps({"progress": True})],
+        env={**os.environ, **prepare("h100-8", builds), "COLUMNS": "200"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    told = b""
+    while b"checking" not in told and (byte := process.stderr.read(1)):
+        told += byte
+    process.send_signal(signal.SIGINT)
+    output, errors = process.communicate(timeout=20)
+    assert process.returncode == 130, errors
+    last = output.decode().splitlines()[-1]
+    assert last.startswith("INTERRUPTED")
+    assert "exit 130" in last
+    assert b"interrupted" in output
+
+
+def test_a_kept_verdict_answers_without_a_run(builds: Path, tmp_path: Path) -> None:
+    kept = tmp_path / "deep" / "verdict.json"
+    options = {"quick": True, "cached": str(kept)}
+    first = command("thermal", builds, format="json", **options)
+    assert first.returncode == 2
+    assert json.loads(kept.read_text()) == json.loads(first.stdout)
+    again = command("thermal", builds, format="json", **options)
+    assert again.returncode == 2
+    assert again.stdout == first.stdout
+    nagios = command("thermal", builds, format="nagios", **options)
+    assert nagios.stdout.startswith("TOPSMON CRITICAL")
+    assert list(kept.parent.iterdir()) == [kept]
+
+
+def test_wrong_usage(builds: Path) -> None:
+    done = command("h100-8", builds, only=["bf17"])
+    assert done.returncode == 64
+    assert done.stderr.startswith("topsmon: --only: no check is called 'bf17'; there are: driver")
+    done = command("h100-8", builds, quick=True, only=["bf16"])
+    assert done.returncode == 64
+    for quick in (True, False):
+        done = command("h100-8", builds, devices=["17"], quick=quick)
+        assert done.returncode == 64
+        assert "--device: no device '17'" in done.stderr
+
+
+def test_this_cpu_is_checked_for_right_results() -> None:
+    checks = select(["fp32", "correctness", "threads"])
+    outcome = asyncio.run(Run(RunOptions(checks=checks, devices=("cpu",))).run())
+    results = judge(outcome.state, Moment(0.0, 0.0), checks, outcome.seen, outcome.devices)
+    by_check = {result.check: result for result in results}
+    assert outcome.devices == ("cpu",)
+    assert by_check["correctness"].state == "PASS"
+    rate = by_check["fp32"]
+    assert rate.value is not None
+    assert rate.value > 1e8
+    # A processor gets no verdict on its rates; a disturbed one is invalid.
+    assert rate.state == ("INVALID" if rate.unknown else "NO-VERDICT")
