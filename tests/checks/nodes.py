@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from topsmon import ceilings, events
-from topsmon.checks import Moment, Observed, judge, select
+from topsmon.checks import Moment, judge, select
+from topsmon.laboratory import Observed
 from topsmon.state import State
 
 MOMENT = Moment(time=1_700_000_100.0, monotonic=100.0)

@@ -4,7 +4,7 @@ import pytest
 from nodes import header, identity, node, sample
 
 from topsmon import events
-from topsmon.checks.progress import Pace, Progress
+from topsmon.laboratory.progress import Pace, Progress
 from topsmon.state import State
 
 PLAN = {"bf16": 2.0, "fp16": 2.0, "memory": 4.0}
@@ -45,6 +45,6 @@ def test_the_rest_takes_as_much_longer_as_what_is_done_did() -> None:
 def test_words() -> None:
     assert Progress(0, 0, None, {}).text() == "looking for devices"
     one = Progress(1, 3, 6.2, {"GPU 0": "fp16"})
-    assert one.text() == "checking 1 of 3: fp16 on GPU 0, about 6 s left"
+    assert one.text() == "measuring 1 of 3: fp16 on GPU 0, about 6 s left"
     many = Progress(2, 6, 6.2, {"GPU 0": "fp16", "GPU 1": "fp16"})
-    assert many.text() == "checking 2 of 6: fp16, about 6 s left"
+    assert many.text() == "measuring 2 of 6: fp16, about 6 s left"

@@ -1,6 +1,7 @@
 """Whole runs on the simulated driver: poller, probers, verdicts, exit codes."""
 
 import asyncio
+import functools
 import json
 import os
 import signal
@@ -12,9 +13,9 @@ from typing import Any
 import pytest
 
 from topsmon.checks import Moment, judge, select
+from topsmon.checks.model import plan
 from topsmon.checks.outcome import exit_code
-from topsmon.checks.progress import Progress
-from topsmon.checks.runner import Run, RunOptions, UnknownDeviceError
+from topsmon.laboratory import Progress, Run, RunOptions, UnknownDeviceError
 from topsmon.simulated import SimulationError, prepare
 
 pytestmark = pytest.mark.real
@@ -44,9 +45,12 @@ def builds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
+all_checks = functools.partial(plan, select())
+
+
 async def measure(name: str, directory: Path, **options: Any) -> tuple[Any, Run]:
     environment = prepare(name, directory)
-    wanted = {"checks": select(), "simulated": name, "environment": environment, **options}
+    wanted = {"plan": all_checks, "simulated": name, "environment": environment, **options}
     run = Run(RunOptions(**wanted))
     return await run.run(), run
 
@@ -99,7 +103,9 @@ def test_the_run_measures_under_load_and_every_device(outcomes: dict[str, Any]) 
 
 def test_a_shared_device_is_measured_only_when_forced(builds: Path) -> None:
     checks = select(["bf16"])
-    outcome, _ = asyncio.run(measure("shared", builds, checks=checks, force=True))
+    outcome, _ = asyncio.run(
+        measure("shared", builds, plan=functools.partial(plan, checks), force=True)
+    )
     results = judge(outcome.state, Moment(0.0, 0.0), checks, outcome.seen, outcome.devices)
     shared = [result for result in results if result.value is not None and result.unknown]
     assert shared
@@ -109,7 +115,9 @@ def test_a_shared_device_is_measured_only_when_forced(builds: Path) -> None:
 
 def test_a_run_ends_at_its_limit_with_what_is_known(builds: Path) -> None:
     checks = select(["driver", "bf16", "sync-stall"])
-    outcome, run = asyncio.run(measure("h100-8", builds, checks=checks, limit_seconds=0.05))
+    outcome, run = asyncio.run(
+        measure("h100-8", builds, plan=functools.partial(plan, checks), limit_seconds=0.05)
+    )
     assert outcome.seen == {} or all(seen.missing for seen in outcome.seen.values())
     assert exit_code(judge(outcome.state, Moment(0.0, 0.0), checks, outcome.seen)) == 3
     assert run.options.limit_seconds == 0.05
@@ -126,7 +134,7 @@ def test_only_the_named_device_is_checked_and_progress_is_told(builds: Path) -> 
     async def run() -> Any:
         environment = prepare("h100-8", builds)
         options = RunOptions(
-            checks=select(["bf16", "fp4"]),
+            plan=functools.partial(plan, select(["bf16", "fp4"])),
             devices=("2",),
             simulated="h100-8",
             environment=environment,
@@ -195,7 +203,7 @@ def test_an_interrupt_reports_what_is_known(builds: Path) -> None:
     )
     assert process.stderr is not None
     told = b""
-    while b"checking" not in told and (byte := process.stderr.read(1)):
+    while b"measuring" not in told and (byte := process.stderr.read(1)):
         told += byte
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=20)
@@ -234,7 +242,9 @@ def test_wrong_usage(builds: Path) -> None:
 
 def test_this_cpu_is_checked_for_right_results() -> None:
     checks = select(["fp32", "correctness", "threads"])
-    outcome = asyncio.run(Run(RunOptions(checks=checks, devices=("cpu",))).run())
+    outcome = asyncio.run(
+        Run(RunOptions(plan=functools.partial(plan, checks), devices=("cpu",))).run()
+    )
     results = judge(outcome.state, Moment(0.0, 0.0), checks, outcome.seen, outcome.devices)
     by_check = {result.check: result for result in results}
     assert outcome.devices == ("cpu",)

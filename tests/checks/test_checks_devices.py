@@ -5,8 +5,8 @@ import pytest
 from nodes import healthy, node, one, sample
 
 from topsmon import ceilings, events
-from topsmon.checks import Observed
 from topsmon.checks.outcome import exit_code
+from topsmon.laboratory import Observed
 
 
 def gpu(*, readings=(), board=nodes.H100, **reading) -> list[events.AnyEvent]:

@@ -5,8 +5,8 @@ import pytest
 from nodes import RTX_3090, RTX_5090, healthy, node, one, probe
 
 from topsmon import ceilings, events
-from topsmon.checks import Observed
 from topsmon.checks.outcome import exit_code
+from topsmon.laboratory import Observed
 
 
 def gpu(board=nodes.H100, *, l2_bytes=None, **reading) -> list[events.AnyEvent]:

@@ -1,10 +1,13 @@
 """Verdicts on matrix products."""
 
+from pathlib import Path
+
 import nodes
 import pytest
 from nodes import A100, FUTURE_CARD, RTX_3090, RTX_5090, healthy, node, one, rate
 
-from topsmon import ceilings, events
+from topsmon import ceilings, diagnosis, events
+from topsmon.checks.context import without_keys
 from topsmon.checks.outcome import exit_code, status
 
 
@@ -233,3 +236,16 @@ def test_exit_codes() -> None:
     informed = [*low, *nodes.check(node(gpu(), rate("fp64", 53.4)), "fp64")]
     assert exit_code(informed, fail_on="fail") == 0
     assert exit_code(low, interrupted=True) == 130
+
+
+def test_no_remedy_of_the_live_screen_asks_a_command_to_press_keys() -> None:
+    sources = Path(diagnosis.__file__).parent.glob("*.py")
+    pressed = [
+        line.strip()
+        for path in sources
+        for line in path.read_text().splitlines()
+        if "press b" in line.lower() and '"' in line
+    ]
+    assert pressed
+    for line in pressed:
+        assert "press" not in without_keys(line).lower(), line

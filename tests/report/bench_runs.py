@@ -1,4 +1,4 @@
-"""Benchmarks for the tests: machines as a poller and a prober describe them, and plain documents."""
+"""Benchmarks for the tests: machines as poller and prober describe them, and plain documents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from topsmon.state import State
 WALL = 1_700_000_000.0
 STAMP: dict[str, Any] = {"time": WALL, "monotonic": 1.0, "source": "node"}
 CUBE, SMALL, LONG = (8192,) * 3, (4096,) * 3, (2048, 2048, 13312)
-METHOD = "torch.mm, random normal inputs, right side column-major, median of 200 calls timed by CUDA events"
+METHOD = "torch.mm, random normal inputs, median of 200 calls timed by CUDA events"
 
 H100 = {
     "name": "NVIDIA H100 80GB HBM3",

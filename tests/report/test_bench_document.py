@@ -1,4 +1,4 @@
-"""What a benchmark's document says: ratios, speed-ups, expectations, efficiency, what is missing."""
+"""What a benchmark's document says: ratios, speed-ups, expectations, energy, what is missing."""
 
 from __future__ import annotations
 
@@ -30,6 +30,10 @@ from topsmon.report import bench
 from topsmon.report.bench import model
 
 POWER_CAP = 0x4
+NEWER = (
+    b'{"document": "topsmon bench", "schema_version": 2, "topsmon_version": "9.0", '
+    b'"time_unix_seconds": 1, "devices": []}'
+)
 
 
 def device_of(*groups, key="GPU-0", **options) -> model.BenchDevice:
@@ -239,7 +243,6 @@ def test_a_counter_that_disagrees_with_the_samples_is_told() -> None:
     note = "the energy counter says 37.5 W and the power readings 65.3 W over the same time"
     found = msgspec.structs.replace(energy(mean_watts=37.45, sampled_watts=65.32), note=note)
     document = bench.document(state(gpu(A100), rate("fp16", 257.0), found), ("GPU-0",))
-    assert document.devices[0].energy.mean_watts / document.devices[0].energy.sampled_watts < 0.9
     shown = " ".join(text(document, 80, False).split())
     assert note in shown
     assert "by the energy counter: 37 W" in shown
@@ -421,8 +424,7 @@ def test_names_from_outside_cannot_break_a_file_or_a_terminal(tmp_path: Path) ->
         (b'{"schema_version": 1, "devices": []}', "is no result of topsmon bench"),
         (b'{"schema": "topsmon.check/1", "devices": [], "checks": []}', "is no result"),
         (
-            b'{"document": "topsmon bench", "schema_version": 2, "topsmon_version": "9.0",'
-            b' "time_unix_seconds": 1, "devices": []}',
+            NEWER,
             "from topsmon 9.0, whose format 2 is newer",
         ),
     ],
@@ -438,7 +440,7 @@ def test_a_wrong_file_is_one_clear_line(tmp_path: Path, content: bytes, words: s
 
 @pytest.mark.parametrize("name", ["absent.json", "."])
 def test_a_file_that_cannot_be_read(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="cannot read .*: "):
+    with pytest.raises(ValueError, match=r"cannot read .*: "):
         bench.load(tmp_path / name)
 
 

@@ -48,7 +48,11 @@ async def watch(name: str, directory: Path) -> str:
             waited = time.monotonic() - began
             word = worst_word(session)
             measured = any(device.sample is not None for device in session.state.ordered())
-            if word == expected and measured and (word not in {"ok", "note"} or waited > QUIET_SECONDS):
+            if (
+                word == expected
+                and measured
+                and (word not in {"ok", "note"} or waited > QUIET_SECONDS)
+            ):
                 break
         return word
     finally:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from topsmon.checks.context import Moment, Observed
+from topsmon.checks.context import Moment
 from topsmon.checks.model import Check, UnknownCheckError, names, select
 from topsmon.checks.verdict import judge
 
-__all__ = ["Check", "Moment", "Observed", "UnknownCheckError", "judge", "names", "select"]
+__all__ = ["Check", "Moment", "UnknownCheckError", "judge", "names", "select"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import socket
 import sys
@@ -22,8 +23,7 @@ from topsmon.checks.outcome import USAGE, FailOn, exit_code, status
 from topsmon.report.check_document import CheckDocument, CheckedDevice, Selection, to_json
 
 if TYPE_CHECKING:
-    from topsmon.checks.context import Observed
-    from topsmon.checks.progress import Progress
+    from topsmon.laboratory import Observed, Progress
     from topsmon.state import State
 
 PROGRESS_SECONDS = 0.2
@@ -190,13 +190,14 @@ def _new(options: CheckOptions, checks: tuple[Check, ...]) -> CheckDocument:
 def _measure(
     options: CheckOptions, checks: tuple[Check, ...]
 ) -> tuple[State, dict[str, Observed], tuple[str, ...], bool]:
-    from topsmon.checks.runner import Run, RunOptions
+    from topsmon.checks.model import plan
+    from topsmon.laboratory import Run, RunOptions
 
     show = _Progress() if options.progress else None
 
     async def measure() -> tuple[State, dict[str, Observed], tuple[str, ...], bool]:
         asked = RunOptions(
-            checks=checks,
+            plan=functools.partial(plan, checks),
             devices=options.devices,
             only_visible=options.only_visible,
             python=options.python,

@@ -13,28 +13,11 @@ from typing import Any
 
 from topsmon import events
 from topsmon.checks.model import Check
+from topsmon.laboratory.observed import NOTHING, Observed
 from topsmon.state import DeviceState, State
 from topsmon.units import plain
 
 HOST = "host"
-
-
-@dataclass(frozen=True)
-class Observed:
-    """What the run saw of one device beside the state.
-
-    `loaded` are the samples taken while something was being measured, `samples` all. `refused` says
-    who uses the device, so that it was not measured; `missing` why a measurement did not happen.
-    """
-
-    samples: tuple[events.DeviceSample, ...] = ()
-    loaded: tuple[events.DeviceSample, ...] = ()
-    refused: str = ""
-    missing: str = ""
-    quick: bool = False
-
-
-NOTHING = Observed()
 
 
 @dataclass(frozen=True)
@@ -138,7 +121,7 @@ _CANNOT = re.compile(
 )
 """Words of a reading that the device, its driver or its mode will never give."""
 
-_KEY = re.compile(r"press b( to (measure|try) again)?")
+_KEY = re.compile(r"press b( to (measure|try)( again| anyway)?)?", re.IGNORECASE)
 
 
 def without_keys(text: str) -> str:

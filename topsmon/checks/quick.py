@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 
 from topsmon import events
-from topsmon.checks.context import HOST, Observed
+from topsmon.checks.context import HOST
 from topsmon.devices import poller
+from topsmon.laboratory.observed import Observed
 from topsmon.state import State
 
 DEADLINE_SECONDS = 1.6

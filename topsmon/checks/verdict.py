@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from topsmon import events
 from topsmon.checks import inventory, lab, power_sensor, rates, together
-from topsmon.checks.context import HOST, NOTHING, Context, Moment, Observed
+from topsmon.checks.context import HOST, Context, Moment
 from topsmon.checks.model import Check, select
+from topsmon.laboratory.observed import NOTHING, Observed
 from topsmon.state import DeviceState, State
 
 Judge = Callable[[Context], events.CheckResult | None]

@@ -28,7 +28,7 @@ from topsmon.report.bench.model import BenchDevice, BenchDocument
 from topsmon.report.bench.pairs import Pair, device_pairs
 
 HALVED = math.log(2)
-"""Where even half the rate would be noise, nothing can be told."""
+"""Where even half the rate would be noise, "no difference" would say nothing."""
 
 
 def compare(old: BenchDocument, new: BenchDocument) -> Comparison:
@@ -141,7 +141,7 @@ def _judged(pair: Pair, comparisons: int) -> Row:
         verdict = "improvement" if pair.gain > 0 else "regression"
         remarks = [*_clock_remarks(pair, most), *remarks]
     elif most >= HALVED:
-        verdict, reason = "cannot tell", "too noisy: even half the rate would be within the noise"
+        verdict, reason = "cannot tell", "too noisy: a factor of two would not show"
     return msgspec.structs.replace(
         pair.row,
         verdict=verdict,

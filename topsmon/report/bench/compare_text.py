@@ -123,7 +123,7 @@ def _amount(row: Row, value: float | None) -> str:
 
 
 def _noise(ratio: float | None) -> str:
-    return NOT_AVAILABLE if ratio is None else f"±{ratio * 100:.1f}%"
+    return NOT_AVAILABLE if ratio is None else f"{ratio * 100:.1f}%"
 
 
 def _word(row: Row) -> str:

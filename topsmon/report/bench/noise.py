@@ -19,6 +19,11 @@ The difference must exceed the noise by Student's t, two-sided, for as many degr
 the three variances have together (Welch-Satterthwaite), at a level of 1 % divided by the number of
 values compared (Bonferroni): of a hundred comparisons of two whole runs in which nothing changed,
 one may call something changed.
+
+Two runs cannot tell how far whole runs lie apart, on a warmer day or in another place of memory. As
+long as that is about what calls and bursts differ by, the level holds; at twice as much three or
+more in a hundred comparisons of six precisions call something changed. The held clock beside a
+verdict shows most of such days.
 """
 
 from __future__ import annotations

@@ -75,11 +75,11 @@ def lines_of(pairs: Iterable[tuple[str, str]], width: int) -> list[str]:
 
 
 def shape_words(shape: Shape | None) -> str:
-    """M x N x K, a cube in short: "8192³"."""
+    """M x N x K, a cube in short: "8192^3"."""
     if shape is None:
         return NOT_AVAILABLE
     m, n, k = shape
-    return f"{m}³" if m == n == k else f"{m}x{n}x{k}"
+    return f"{m}^3" if m == n == k else f"{m}x{n}x{k}"
 
 
 def signed_percent(ratio: float | None) -> str:
@@ -90,8 +90,4 @@ def signed_percent(ratio: float | None) -> str:
 def finish(lines: Sequence[str], *, ascii_only: bool) -> str:
     """Return the lines as one text, in ASCII where that is all that the terminal shows."""
     text = "\n".join(line.rstrip() for line in lines) + "\n"
-    if not ascii_only:
-        return text
-    for sign, plain_sign in (("³", "^3"), ("±", "+-")):
-        text = text.replace(sign, plain_sign)
-    return text.encode("ascii", "replace").decode("ascii")
+    return text.encode("ascii", "replace").decode("ascii") if ascii_only else text

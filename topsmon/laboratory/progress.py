@@ -25,10 +25,10 @@ class Progress:
     measuring: dict[str, str]
 
     def text(self) -> str:
-        """One line: "checking 12 of 30: bf16 on GPU 0, about 14 s left"."""
+        """One line: "measuring 12 of 30: bf16 on GPU 0, about 14 s left"."""
         if not self.total:
             return "looking for devices"
-        counted = f"checking {self.done} of {self.total}"
+        counted = f"measuring {self.done} of {self.total}"
         keys = list(dict.fromkeys(self.measuring.values()))
         what = f": {', '.join(keys[:3])}" if keys else ""
         where = next(iter(self.measuring), "") if len(self.measuring) == 1 else ""

@@ -19,9 +19,8 @@ from pathlib import Path
 import msgspec
 
 from topsmon import events, interpreter
-from topsmon.checks.context import Observed
-from topsmon.checks.model import Check, plan
-from topsmon.checks.progress import Pace, Progress
+from topsmon.laboratory.observed import Observed
+from topsmon.laboratory.progress import Pace, Progress
 from topsmon.session import BUSY_GPU_RATIO, foreign_use
 from topsmon.state import DeviceState, State
 from topsmon.workers import EXIT_NO_TORCH, RestartPolicy, Worker
@@ -48,9 +47,14 @@ class UnknownDeviceError(ValueError):
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What to measure, where, and for how long at the most."""
+    """What to measure, where, and for how long at the most.
 
-    checks: tuple[Check, ...]
+    `plan` gives for a kind of device what to measure there, in order: key and seconds. `sizes`
+    replaces the GEMM shapes by squares.
+    """
+
+    plan: Callable[[events.Kind], dict[str, float]]
+    sizes: tuple[int, ...] = ()
     devices: tuple[str, ...] = ()
     only_visible: bool = False
     python: str | None = None
@@ -228,7 +232,7 @@ class Run:
     def _review(self) -> None:
         for device in self.state.ordered():
             if device.key not in self._devices and self._is_wanted(device):
-                self._devices[device.key] = _Device(plan(self.options.checks, device.identity.kind))
+                self._devices[device.key] = _Device(self.options.plan(device.identity.kind))
             one = self._devices.get(device.key)
             if one is not None and not one.finished:
                 self._advance(device, one)
@@ -319,6 +323,7 @@ class Run:
         seconds = min(sum(one.plan.values()), max(left, 1.0))
         order = ["--device", device.key, "--plan", ",".join(one.plan)]
         order += ["--seconds", f"{seconds:.1f}"]
+        order += [part for size in self.options.sizes for part in ("--size", str(size))]
         if self.options.simulated is not None:
             return [sys.executable, "-m", "topsmon.simulated.prober", *order]
         if self._interpreter is None:
