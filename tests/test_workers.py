@@ -211,11 +211,15 @@ async def test_an_interpreter_without_torch_is_refused_by_name(tmp_path: Path) -
     from topsmon import interpreter
 
     fake = tmp_path / "python-without"
-    fake.write_text("#!/bin/sh\nexit 69\n")
+    fake.write_text("#!/bin/sh\nexit 0\n")
     fake.chmod(0o755)
     found = await interpreter.find(str(fake), {})
     assert found.path is None
     assert str(fake) in found.problem
+    with_torch = tmp_path / "python-with"
+    with_torch.write_text("#!/bin/sh\necho torch is here\n")
+    with_torch.chmod(0o755)
+    assert await interpreter.find(str(with_torch), {}) == interpreter.Interpreter(str(with_torch))
     missing = await interpreter.find(str(tmp_path / "nothing"), {})
     assert missing.path is None
     assert "no such program" in missing.problem

@@ -17,7 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ASK_SECONDS = 10.0
-_QUESTION = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('torch') else 69)"
+_ANSWER = b"torch is here"
+_QUESTION = (
+    f"import importlib.util; print(importlib.util.find_spec('torch') and '{_ANSWER.decode()}')"
+)
 
 INSTALL_HINT = (
     "install torch beside topsmon (CPU build: pip install torch "
@@ -63,7 +66,7 @@ async def find(asked: str | None, environment: Mapping[str, str]) -> Interpreter
             return Interpreter(None, f"--python {asked}: no such program")
         if await _has_torch(resolved):
             return Interpreter(resolved)
-        return Interpreter(None, f"--python {asked}: this interpreter has no torch")
+        return Interpreter(None, f"--python {asked}: no Python, or one without torch")
     if own_has_torch():
         return Interpreter(sys.executable)
     for path in candidates(environment):
@@ -79,14 +82,15 @@ async def _has_torch(path: str) -> bool:
             "-c",
             _QUESTION,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
     except OSError:
         return False
     try:
-        return await asyncio.wait_for(process.wait(), ASK_SECONDS) == 0
+        answer, _ = await asyncio.wait_for(process.communicate(), ASK_SECONDS)
     except asyncio.TimeoutError:
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         return False
+    return answer.strip() == _ANSWER

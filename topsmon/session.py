@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from topsmon import events, interpreter, results
-from topsmon.diagnosis import diagnose
+from topsmon.diagnosis import diagnose, sharing
 from topsmon.diagnosis.observe import other_processes
 from topsmon.state import DeviceState, State
 from topsmon.units import PRECISIONS, plain
@@ -31,8 +31,10 @@ ASKED_DUTY = 0.5
 """Share of time measured after `b`."""
 BUSY_GPU_RATIO = 0.10
 """A GPU busier than this before we start is in use, even if no process can be seen."""
-BUSY_CPU_SHARE = 0.5
+BUSY_CPU_SHARE = sharing.CPU_SHARE
 """The CPU counts as in use when others take more than this share of the usable cores."""
+FREE_CPU_SHARE = 0.125
+"""Once it counted as in use, it is free again below this share: no coming and going."""
 CRASHES_TO_LEAVE_OUT = 2
 SAVE_SECONDS = 30.0
 POLLER = "poller"
@@ -319,7 +321,7 @@ class Session:
             return (
                 foreign_use(device) or f"{device.label} is {busy:.0%} busy with work not seen here"
             )
-        return foreign_use(device)
+        return foreign_use(device, held_back=device.prober.idle_reason is not None)
 
     def _note_idle(self, device: DeviceState, reason: str) -> None:
         if device.prober.idle_reason != reason:
@@ -407,15 +409,16 @@ class Session:
             results.save(self.options.remember, best)
 
 
-def foreign_use(device: DeviceState) -> str | None:
+def foreign_use(device: DeviceState, *, held_back: bool = False) -> str | None:
     """Who else computes on a device, in words; None where it is free.
 
-    On the CPU others count only from `BUSY_CPU_SHARE` of the usable cores on.
+    On the CPU others count only from `BUSY_CPU_SHARE` of the usable cores on, while `held_back`
+    from `FREE_CPU_SHARE` on.
     """
     others = other_processes(device)
     if device.identity.kind == "cpu":
         taken = sum(entry.cpu_cores or 0.0 for entry in others)
-        if taken < BUSY_CPU_SHARE * usable_cpus():
+        if taken < (FREE_CPU_SHARE if held_back else BUSY_CPU_SHARE) * usable_cpus():
             return None
     if not others:
         return None

@@ -42,6 +42,8 @@ class PrecisionState:
     def best(self) -> events.RateMeasured | None:
         """The result to show: the fastest valid one, else the latest, else the remembered one.
 
+        A burst that others disturbed never replaces a valid one; `latest` tells of it.
+
         A wrong result outranks all: it is a failure that must not hide behind a good one.
         """
         if self.latest is not None and self.latest.correct is False:
@@ -345,9 +347,11 @@ def _apply_rate(device: DeviceState, result: events.RateMeasured) -> None:
     if result.correct is False:
         precision.wrong = result
     if result.shape is not None and result.rate_ops_per_second is not None:
-        if _much_slower(result, precision.by_shape.get(result.shape)):
+        before = precision.by_shape.get(result.shape)
+        if _much_slower(result, before):
             precision.by_shape.clear()
-        precision.by_shape[result.shape] = result
+        if result.valid or before is None or not before.valid:
+            precision.by_shape[result.shape] = result
     ratio = device.ratio(result.precision)
     if ratio is not None and result.valid:
         precision.history.append(ratio)
@@ -367,10 +371,12 @@ def _raise_ceilings(device: DeviceState) -> None:
 
 
 def _much_slower(result: events.RateMeasured, before: events.RateMeasured | None) -> bool:
-    """True when a shape lost a tenth of its rate: then the other shapes' rates are history too."""
-    return (
-        before is not None
-        and before.valid
-        and result.valid
-        and (result.rate_ops_per_second or 0.0) < 0.9 * (before.rate_ops_per_second or 0.0)
-    )
+    """True when a shape lost a tenth of its rate: then the other shapes' rates are history too.
+
+    The quartiles are compared, so that noise is no loss.
+    """
+    if before is None or not before.valid or not result.valid:
+        return False
+    now = result.rate_high_ops_per_second or result.rate_ops_per_second or 0.0
+    then = before.rate_low_ops_per_second or before.rate_ops_per_second or 0.0
+    return now < 0.9 * then

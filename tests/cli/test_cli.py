@@ -102,6 +102,12 @@ def test_without_utf8_the_snapshot_is_ascii(environment: dict[str, str]) -> None
         (["frobnicate"], "frobnicate"),
         (["--interval", "0"], "0.1"),
         (["--interval", "soon"], "soon"),
+        (["--interval", "nan"], "nan"),
+        (["specs", "--clock", "nan", "Tesla T4"], "nan"),
+        (["bench", "fp7"], "fp7"),
+        (["check", "--json", "--junit"], "--junit"),
+        (["check", "--only", "no-such-check"], "no-such-check"),
+        (["roofline", "memory"], "memory"),
         (["--json"], "--once"),
         (["--simulate", "no-such-scenario"], "no-such-scenario"),
         (["--once", "--only", "17"], "17"),
@@ -186,3 +192,28 @@ def test_an_internal_error_is_one_line_and_a_traceback_only_under_debug() -> Non
         assert result.returncode == 3
         assert (b"Traceback" in result.stderr) is traceback
         assert b"division by zero" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        ("{python} -m topsmon specs 'Tesla T4' >&-", 0, ""),
+        ("{python} -m topsmon specs 'Tesla T4' | true; exit ${{PIPESTATUS[0]}}", 0, ""),
+        ("{python} -m topsmon specs 'Tesla T4' >/dev/full", 3, "cannot be written: No space left"),
+    ],
+    ids=["closed", "gone", "full"],
+)
+def test_output_that_nobody_takes(command: str, code: int, said: str) -> None:
+    result = subprocess.run(
+        ["bash", "-c", command.format(python=sys.executable)], capture_output=True, check=False
+    )
+    assert result.returncode == code
+    assert said in result.stderr.decode()
+    assert result.stderr.decode().count("\n") == bool(said)
+
+
+def test_every_command_has_a_help_of_its_own() -> None:
+    for name in ("bench", "check", "flops", "roofline", "specs", "stream"):
+        result = run(name, "--help")
+        assert result.returncode == 0
+        assert result.stdout.startswith(f"Usage: topsmon {name}".encode())

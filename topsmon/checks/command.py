@@ -23,11 +23,8 @@ from topsmon.checks.outcome import USAGE, FailOn, exit_code, status
 from topsmon.report.check_document import CheckDocument, CheckedDevice, Selection, to_json
 
 if TYPE_CHECKING:
-    from topsmon.laboratory import Observed, Progress
+    from topsmon.laboratory import Observed
     from topsmon.state import State
-
-PROGRESS_SECONDS = 0.2
-PROGRESS_COLUMNS = 78
 
 Format = Literal["text", "json", "junit", "nagios"]
 
@@ -191,9 +188,9 @@ def _measure(
     options: CheckOptions, checks: tuple[Check, ...]
 ) -> tuple[State, dict[str, Observed], tuple[str, ...], bool]:
     from topsmon.checks.model import plan
-    from topsmon.laboratory import Run, RunOptions
+    from topsmon.laboratory import ProgressLine, Run, RunOptions
 
-    show = _Progress() if options.progress else None
+    show = ProgressLine() if options.progress else None
 
     async def measure() -> tuple[State, dict[str, Observed], tuple[str, ...], bool]:
         asked = RunOptions(
@@ -231,32 +228,6 @@ def _devices(state: State, keys: tuple[str, ...]) -> tuple[CheckedDevice, ...]:
         for device in state.ordered()
         if device.key in keys
     )
-
-
-class _Progress:
-    """One line on stderr that is written over again and again, and wiped at the end."""
-
-    def __init__(self) -> None:
-        self._shown = ""
-        self._written = 0.0
-
-    def __call__(self, progress: Progress) -> None:
-        """Show how far it is, a few times a second."""
-        line = f"topsmon: {progress.text()}"[:PROGRESS_COLUMNS]
-        now = time.monotonic()
-        if line != self._shown and now - self._written >= PROGRESS_SECONDS:
-            self._written = now
-            self._write(line)
-
-    def end(self) -> None:
-        """Leave an empty line."""
-        self._write("")
-
-    def _write(self, line: str) -> None:
-        self._shown, before = line, self._shown
-        padding = " " * (len(before) - len(line))
-        sys.stderr.write(f"\r{line}{padding}" + ("" if line else "\r"))
-        sys.stderr.flush()
 
 
 def _complain(message: str) -> None:

@@ -11,6 +11,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 
 import click
 
@@ -23,6 +24,8 @@ __all__ = ["root", "run"]
 def run(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; errors are one line on stderr."""
     debug = "--debug" in arguments
+    if sys.stdout is None:  # closed by the caller, as in `topsmon >&-`
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  until the end
     try:
         outcome = root.main(
             args=list(arguments),
@@ -30,7 +33,6 @@ def run(arguments: Sequence[str]) -> int:
             standalone_mode=False,
             obj=tuple(arguments),
         )
-        sys.stdout.flush()
     except click.UsageError as error:
         _complain(error.format_message())
         return USAGE
@@ -39,10 +41,6 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader has what it wanted; nothing may be flushed into the closed pipe at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return OK
     except Exception as error:  # noqa: BLE001  the last resort: one line instead of a traceback
         if debug:
             traceback.print_exc()

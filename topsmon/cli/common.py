@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 import os
 import sys
 import time
@@ -49,6 +50,22 @@ class Common:
         return self.ascii_only or not is_utf8(stream)
 
 
+class Number(click.FloatRange):
+    """A finite number within limits; click's own range lets "nan" through."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Return the number, or fail in words."""
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return float(super().convert(number, param, ctx))
+
+
 def split_list(
     _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
 ) -> tuple[str, ...]:
@@ -57,7 +74,6 @@ def split_list(
 
 
 _COMMON_OPTIONS: tuple[Callable[..., Any], ...] = (
-    click.option("-o", "--only", multiple=True, callback=split_list, help=DEVICES_HELP),
     click.option("--only-visible", is_flag=True, help="Only the devices in CUDA_VISIBLE_DEVICES."),
     click.option(
         "--simulate",
@@ -75,8 +91,11 @@ _COMMON_OPTIONS: tuple[Callable[..., Any], ...] = (
 _COMMON_FIELDS = ("only", "only_visible", "simulate", "python", "ascii_only", "debug")
 
 
-def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the common options too; its first argument is then a `Common`."""
+def common_options(function: Callable[..., Any], *, devices: str = "--only") -> Callable[..., Any]:
+    """Give a command the common options too; its first argument is then a `Common`.
+
+    `devices` is the name of the option that chooses devices, where "--only" means something else.
+    """
 
     @functools.wraps(function)
     def command(**options: Any) -> Any:
@@ -87,7 +106,11 @@ def common_options(function: Callable[..., Any]) -> Callable[..., Any]:
 
     for option in reversed(_COMMON_OPTIONS):
         command = option(command)
-    return command
+    short = "-o" if devices == "--only" else "-d"
+    choose = click.option(
+        short, devices, "only", multiple=True, callback=split_list, help=DEVICES_HELP
+    )
+    return choose(command)
 
 
 def exit_code(severities: Sequence[str]) -> int:
@@ -103,15 +126,21 @@ def is_utf8(stream: Any) -> bool:
 
 def write_text(text: str) -> None:
     """Write text to stdout whatever its encoding; what it lacks becomes "?"."""
-    data = (text.rstrip("\n") + "\n").encode(sys.stdout.encoding or "ascii", errors="replace")
-    sys.stdout.buffer.write(data)
-    sys.stdout.flush()
+    write_bytes((text.rstrip("\n") + "\n").encode(sys.stdout.encoding or "ascii", "replace"))
 
 
 def write_bytes(data: bytes) -> None:
-    """Write a finished document to stdout."""
-    sys.stdout.buffer.write(data)
-    sys.stdout.flush()
+    """Write a finished document to stdout. A reader that leaves early is no error."""
+    try:
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Nothing may be flushed into the closed pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        raise Failure(f"the output cannot be written: {error.strerror}") from error
 
 
 def width() -> int:
@@ -148,6 +177,17 @@ def enter_simulation(common: Common) -> None:
     environment[INSIDE_SIMULATION] = common.simulate
     command = [sys.executable, "-m", "topsmon", *common.arguments]
     os.execve(sys.executable, command, environment)
+
+
+def remembering_state(common: Common) -> State:
+    """A snapshot with the rates, and a CPU's clock, that earlier sessions have measured."""
+    state = snapshot_state(common)
+    from topsmon import results
+
+    if state.simulated is None:
+        for result in results.load(results.default_path()):
+            state.remember(result)
+    return state
 
 
 def snapshot_state(common: Common) -> State:

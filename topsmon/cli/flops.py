@@ -17,7 +17,7 @@ from topsmon.cli.common import (
     Common,
     Failure,
     common_options,
-    snapshot_state,
+    remembering_state,
     width,
     write_bytes,
     write_text,
@@ -108,13 +108,9 @@ def _count(common: Common, target: str, options: list[str]) -> bytes:
 
 def _device(common: Common) -> Device:
     """The first GPU, or the CPU, with the clock it was last measured at."""
-    state = snapshot_state(common)
-    from topsmon import results
+    state = remembering_state(common)
     from topsmon.report.flops import Device
 
-    if state.simulated is None:
-        for result in results.load(results.default_path()):
-            state.remember(result)
     device = next(iter(state.ordered()), None)
     if device is None:
         raise Failure("no device to hold the count against")

@@ -6,14 +6,20 @@ import importlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
 from topsmon import __version__
-from topsmon.cli.common import DEVICES_HELP, OK, Common, split_list
+from topsmon.cli.common import DEVICES_HELP, OK, Common, Number, split_list
 
+NO_SETTINGS = frozenset({"once", "as_json", "config", "version", "help"})
+"""Options that ask for something now and have no place in a file of defaults."""
 COMMANDS = {
+    "bench": "Measure rates and bandwidths; compare with an earlier result.",
+    "check": "Quick sanity check: verdicts with remedies and an exit code.",
     "flops": "FLOPs and bytes per layer of a model, and its best possible time here.",
+    "roofline": "Ceilings, measured lines and kinds of work in one picture.",
     "specs": "Theoretical ceilings of this machine's devices, or of any board.",
     "stream": "Write the event stream as JSON lines.",
 }
@@ -61,14 +67,33 @@ def _read_config(
         raise click.UsageError(f"--config {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise click.UsageError(f"{path} is not valid TOML: {error}") from error
-    known = {parameter.name for parameter in context.command.params}
-    unknown = sorted(set(settings) - known)
-    if unknown:
-        raise click.UsageError(
-            f"{path}: unknown setting {unknown[0]!r}; settings are named like the options"
-        )
-    context.default_map = {**(context.default_map or {}), **settings}
+    defaults = dict(_setting(context, path, name, value) for name, value in settings.items())
+    context.default_map = {**(context.default_map or {}), **defaults}
     return str(path)
+
+
+def _setting(context: click.Context, path: Path, name: str, value: Any) -> tuple[str, Any]:
+    """Check one setting by its option; return the option's own name and the value to use.
+
+    A setting is named as on the command line: "only-visible", "no-bench", "ascii".
+    """
+    for parameter in context.command.params:
+        if parameter.name is None or parameter.name in NO_SETTINGS:
+            continue
+        written = {option.lstrip("-") for option in parameter.opts} | {parameter.name}
+        negated = {option.lstrip("-") for option in parameter.secondary_opts}
+        if name.replace("_", "-") in {word.replace("_", "-") for word in written}:
+            chosen = value
+        elif name.replace("_", "-") in negated and isinstance(value, bool):
+            chosen = not value
+        else:
+            continue
+        try:
+            parameter.type_cast_value(context, chosen)
+        except click.BadParameter as error:
+            raise click.UsageError(f"{path}: {name}: {error.message}") from error
+        return parameter.name, chosen
+    raise click.UsageError(f"{path}: unknown setting {name!r}; settings are named like the options")
 
 
 def _default_config() -> Path:
@@ -88,7 +113,7 @@ def _default_config() -> Path:
 @click.option(
     "-i",
     "--interval",
-    type=click.FloatRange(0.1, 60.0),
+    type=Number(0.1, 60.0),
     default=1.0,
     show_default=True,
     help="Seconds between two samples.",

@@ -9,7 +9,7 @@ from topsmon.cli.common import (
     Common,
     exit_code,
     prepare_simulation,
-    snapshot_state,
+    remembering_state,
     write_bytes,
     write_text,
 )
@@ -17,13 +17,10 @@ from topsmon.cli.common import (
 
 def snapshot(common: Common, *, as_json: bool) -> int:
     """Print one snapshot; the exit code follows the worst finding."""
-    state = snapshot_state(common)
-    from topsmon import diagnosis, results
+    state = remembering_state(common)
+    from topsmon import diagnosis
     from topsmon.report import once
 
-    if state.simulated is None:
-        for result in results.load(results.default_path()):
-            state.remember(result)
     now = time.monotonic()
     findings = diagnosis.diagnose(state, now)
     if as_json:

@@ -11,8 +11,9 @@ from topsmon.cli.common import (
     UNKNOWN,
     Common,
     Failure,
+    Number,
     common_options,
-    snapshot_state,
+    remembering_state,
     width,
     write_bytes,
     write_text,
@@ -21,15 +22,22 @@ from topsmon.cli.common import (
 
 @click.command()
 @click.argument("board", required=False)
-@click.option(
-    "--clock", type=click.FloatRange(1, 10000), metavar="MHZ", help="Ceilings at a clock."
-)
+@click.option("--clock", type=Number(1, 10000), metavar="MHZ", help="Ceilings at a clock.")
+@click.option("--list", "list_boards", is_flag=True, help="List the names of all known boards.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @common_options
-def command(common: Common, board: str | None, clock: float | None, as_json: bool) -> None:
-    """Theoretical ceilings of this machine's devices, or of any BOARD by its exact name."""
+def command(
+    common: Common, board: str | None, clock: float | None, list_boards: bool, as_json: bool
+) -> None:
+    """Theoretical ceilings of this machine's devices, or of any BOARD by its name.
+
+    Exit code 3 for a board that is not known: nothing is guessed.
+    """
     from topsmon.report import specs
 
+    if list_boards:
+        write_text("\n".join(specs.board_names()))
+        return
     found = _devices(common) if board is None else [(_board(board), None)]
     if as_json:
         documents = [
@@ -59,6 +67,6 @@ def _board(name: str) -> Any:
 def _devices(common: Common) -> list[tuple[Any, Any]]:
     return [
         (device.ceilings, device.identity)
-        for device in snapshot_state(common).ordered()
+        for device in remembering_state(common).ordered()
         if device.ceilings is not None
     ]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from topsmon.cli.common import Common, common_options, enter_simulation
+from topsmon.cli.common import Common, Number, common_options, enter_simulation
 
 
 @click.command()
-@click.option("-i", "--interval", type=click.FloatRange(0.1, 60.0), help="Seconds between samples.")
+@click.option("-i", "--interval", type=Number(0.1, 60.0), help="Seconds between samples.")
 @click.option("--gpu/--no-gpu", default=True, help="Read the GPU driver.")
 @click.option("--until-stdin-closes", is_flag=True, hidden=True)
 @common_options

@@ -12,7 +12,7 @@ from topsmon.diagnosis.words import finding, process
 from topsmon.state import DeviceState, State
 from topsmon.units import binary_bytes, percent
 
-CPU_SHARE = 0.5
+CPU_SHARE = 0.25
 """Others count on the CPU from this share of its usable cores on."""
 
 BUSY_SAMPLES = 8

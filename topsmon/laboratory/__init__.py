@@ -4,6 +4,15 @@ from __future__ import annotations
 
 from topsmon.laboratory.observed import Observed
 from topsmon.laboratory.progress import Progress
+from topsmon.laboratory.progress_line import ProgressLine
 from topsmon.laboratory.run import Outcome, Run, RunOptions, UnknownDeviceError
 
-__all__ = ["Observed", "Outcome", "Progress", "Run", "RunOptions", "UnknownDeviceError"]
+__all__ = [
+    "Observed",
+    "Outcome",
+    "Progress",
+    "ProgressLine",
+    "Run",
+    "RunOptions",
+    "UnknownDeviceError",
+]
