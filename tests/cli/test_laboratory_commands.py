@@ -95,7 +95,7 @@ def test_bench_saved_and_compared_on_the_simulated_driver(tmp_path: Path) -> Non
     better.write_text(json.dumps(faster(json.loads(saved.stdout), 1.5)))
     lost = run(*bench, "--against", str(better))
     assert lost.returncode == 1, lost.stdout.decode()
-    assert b"regression" in lost.stdout
+    assert b"REGRESSION" in lost.stdout.upper()
     kept = run(*bench, "--against", str(same))
     assert kept.returncode == 0, kept.stdout.decode()
     assert b"no difference" in kept.stdout
