@@ -98,3 +98,44 @@ def test_every_precision_has_a_ceiling_key_with_a_label() -> None:
         assert precision.ceilings
         for key in precision.ceilings:
             assert units.RATE_LABELS[key][1] == precision.unit
+
+
+@pytest.mark.parametrize(
+    ("command", "limit", "words"),
+    [
+        (
+            "/root/.pyenv/versions/3.11.7/bin/python3 train.py --epochs 3",
+            40,
+            "python3 train.py --epochs 3",
+        ),
+        (
+            "python3 /home/ada/projects/vision/train.py --epochs 3",
+            40,
+            "python3 train.py --epochs 3",
+        ),
+        ("python3 /data/train.py", 40, "python3 /data/train.py"),
+        ("python3 train.py --learning-rate 0.001 --epochs 3", 32, "python3 train.py ..."),
+        ("/usr/bin/" + "x" * 50, 32, "x" * 32),
+        ("nginx: worker process", 40, "nginx: worker process"),
+        ("ray::train/step", 40, "ray::train/step"),
+        ("./a.out", 40, "a.out"),
+        ("/", 40, "/"),
+        ("", 40, ""),
+        (
+            "python3 -c import\x1b[2Jos\nprint(1)",
+            60,
+            "python3 -c import\N{REPLACEMENT CHARACTER}[2Jos print(1)",
+        ),
+    ],
+)
+def test_a_command_is_known_by_its_program_and_arguments(
+    command: str, limit: int, words: str
+) -> None:
+    assert units.command_words(command, limit) == words
+
+
+@given(st.text(max_size=300), st.integers(min_value=8, max_value=80))
+def test_a_command_fits_and_is_safe(command: str, limit: int) -> None:
+    words = units.command_words(command, limit)
+    assert len(words) <= limit
+    assert words == units.plain(words)

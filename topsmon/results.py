@@ -7,13 +7,16 @@ for this file; see `worth_keeping`.
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import tempfile
+import time
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from topsmon import events
+from topsmon.files import read_regular
 from topsmon.state import State
 
 MAX_RESULTS = 512
@@ -58,32 +61,67 @@ def load(path: Path) -> list[events.RateMeasured]:
 
     Lines that are damaged, of another kind or absurd are skipped.
     """
+    return list(read(path).results)
+
+
+class Loaded(NamedTuple):
+    """The saved rates, and how many lines were skipped for which reason."""
+
+    results: tuple[events.RateMeasured, ...]
+    skipped: dict[str, int]
+
+
+def read(path: Path, now: float | None = None) -> Loaded:
+    """As `load`, with what was skipped. `now` is in epoch seconds (the clock's if None)."""
+    now = time.time() if now is None else now
     try:
-        with path.open("rb") as file:
-            content = file.read(MAX_FILE_BYTES)
+        content = read_regular(path, MAX_FILE_BYTES)
     except OSError:
-        return []
+        return Loaded((), {})
     decoder = events.LineDecoder()
-    found = [
-        event
-        for line in content.split(b"\n")
-        if len(line) <= MAX_LINE_BYTES
-        and isinstance(event := decoder.decode(line), events.RateMeasured)
-        and _is_sound(event)
-    ]
-    return list(_newest(found).values())[:MAX_RESULTS]
+    found: list[events.RateMeasured] = []
+    skipped: Counter[str] = Counter()
+    for line in content.split(b"\n"):
+        if not line.strip():
+            continue
+        event = decoder.decode(line) if len(line) <= MAX_LINE_BYTES else None
+        if not isinstance(event, events.RateMeasured):
+            skipped["no saved rate"] += 1
+        elif (reason := why_implausible(event, now)) is not None:
+            skipped[reason] += 1
+        else:
+            found.append(event)
+    return Loaded(tuple(_newest(found).values())[:MAX_RESULTS], dict(skipped))
+
+
+def why_implausible(result: events.RateMeasured, now: float) -> str | None:
+    """Why a saved rate cannot be one that was measured, None where it can.
+
+    The bounds leave room for boards to come: a GB300 has 1.5e16 ops/s, CPUs run below 7 GHz.
+    """
+    rate, clock = result.rate_ops_per_second, result.held_clock_mhz
+    if not result.valid or result.correct is False:
+        return "wrong or invalid result"
+    if rate is None or not 0 < rate <= MOST_OPS_PER_SECOND:
+        return "impossible rate"
+    if clock is not None and not 0 < clock <= MOST_CLOCK_MHZ:
+        return "impossible clock"
+    if result.shape is not None and not all(0 < edge <= LONGEST_EDGE for edge in result.shape):
+        return "impossible shape"
+    if not 0 <= result.time <= now + MOST_AHEAD_SECONDS:
+        return "time in the future" if result.time > 0 else "impossible time"
+    return None
+
+
+MOST_OPS_PER_SECOND = 1e19
+MOST_CLOCK_MHZ = 10_000.0
+LONGEST_EDGE = 1 << 24
+MOST_AHEAD_SECONDS = 86_400.0
+"""A clock that was set wrong and put right again; more is no clock."""
 
 
 def _is_sound(result: events.RateMeasured) -> bool:
-    rate = result.rate_ops_per_second
-    return (
-        rate is not None
-        and math.isfinite(rate)
-        and rate > 0
-        and result.valid
-        and result.correct is not False
-        and math.isfinite(result.time)
-    )
+    return why_implausible(result, time.time()) is None
 
 
 def _newest(

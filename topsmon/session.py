@@ -22,7 +22,7 @@ from topsmon import events, interpreter, results
 from topsmon.diagnosis import diagnose, sharing
 from topsmon.diagnosis.observe import other_processes
 from topsmon.state import DeviceState, State
-from topsmon.units import PRECISIONS, plain
+from topsmon.units import PRECISIONS, command_words, plain
 from topsmon.workers import EXIT_USAGE, RestartPolicy, Worker
 
 BACKGROUND_DUTY = 0.03
@@ -312,6 +312,8 @@ class Session:
             return "paused"
         if device.condition != "ok":
             return f"device is {device.condition}"
+        if device.identity.kind == "gpu" and self._without_driver:
+            return "the driver library crashed: the GPUs are not read any more"
         if device.key in self._asked:
             return None
         busy = device.sample.busy_ratio if device.sample is not None else None
@@ -423,7 +425,7 @@ def foreign_use(device: DeviceState, *, held_back: bool = False) -> str | None:
     if not others:
         return None
     first = max(others, key=lambda entry: (entry.cpu_cores or 0.0, entry.memory_bytes or 0))
-    name = plain(first.command or first.name or "a process", 60)
+    name = command_words(first.command or first.name or "a process", 60)
     more = f" and {len(others) - 1} more use" if len(others) > 1 else " uses"
     return f"{name} (PID {first.pid}){more} {device.label}"
 

@@ -177,3 +177,29 @@ def plain(text: str, limit: int = 4096) -> str:
 
 
 _UNSAFE_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+
+
+def command_words(command: str, limit: int) -> str:
+    """Return a command line as people know it: the program without its folder, its arguments.
+
+    Safe to draw and at most `limit` characters. What is too long first loses the folders of its
+    arguments, then whole words from its end.
+    """
+    words = plain(" ".join(command.split())).split(" ")
+    words[0] = _without_folder(words[0])
+    if len(" ".join(words)) > limit:
+        words = [_without_folder(word) for word in words]
+    text = " ".join(words)
+    if len(text) <= limit:
+        return text
+    while len(words) > 1 and len(" ".join(words)) + len(CUT_SIGN) > limit:
+        words.pop()
+    text = " ".join(words) + CUT_SIGN
+    return text if len(text) <= limit else words[0][:limit]
+
+
+CUT_SIGN = " ..."
+
+
+def _without_folder(word: str) -> str:
+    return word.rpartition("/")[2] or word if word.startswith(("/", "./", "../", "~/")) else word

@@ -213,4 +213,27 @@ def test_no_ceiling_from_garbage(gpu: Gpu) -> None:
 def test_suggestions_are_near_and_few() -> None:
     assert near_names("RTX 3090Ti")[0] == "NVIDIA GeForce RTX 3090 Ti"
     assert near_names("Voodoo 2") == []
-    assert len(near_names("NVIDIA RTX")) <= 3
+    assert len(near_names("NVIDIA RTX")) == 8
+    assert near_names("") == near_names(" - ") == []
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        (
+            "A100",
+            [
+                "NVIDIA A100-SXM4-40GB",
+                "NVIDIA A100-SXM4-80GB",
+                "NVIDIA A100-PCIE-40GB",
+                "NVIDIA A100 80GB PCIe",
+            ],
+        ),
+        ("nvidia h100", ["NVIDIA H100 80GB HBM3", "NVIDIA H100 PCIe", "NVIDIA H100 NVL"]),
+        ("3090", ["NVIDIA GeForce RTX 3090", "NVIDIA GeForce RTX 3090 Ti"]),
+        ("V100 32GB", ["Tesla V100-SXM2-32GB", "Tesla V100-PCIE-32GB", "Tesla V100S-PCIE-32GB"]),
+        ("l40", ["NVIDIA L40", "NVIDIA L40S"]),
+    ],
+)
+def test_all_boards_with_the_words_are_suggested(asked: str, names: list[str]) -> None:
+    assert near_names(asked) == names

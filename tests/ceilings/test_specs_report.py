@@ -14,6 +14,7 @@ from topsmon.report.specs import (
     AmbiguousBoard,
     UnknownBoard,
     board_ceilings,
+    board_names,
     specs_json,
     specs_text,
 )
@@ -112,6 +113,20 @@ def test_an_unknown_board_is_an_error_that_helps(name: str) -> None:
     assert f'"{name}"' in message
     assert "nothing is guessed" in message
     assert "boards.toml" in message
+
+
+def test_every_board_has_a_name_to_ask_for_it_by() -> None:
+    names = board_names()
+    assert {board_ceilings(name).board for name in names} == set(boards())
+    assert len(names) == len(boards())
+    assert "Tesla V100-SXM2-16GB" in names
+    assert {"rtx-3080", "rtx-3080-12gb"} <= set(names)  # one name, other hardware
+
+
+def test_suggestions_stay_on_one_line() -> None:
+    with pytest.raises(UnknownBoard, match=r"A100-SXM4-40GB.*A100 80GB PCIe") as caught:
+        board_ceilings("A100")
+    assert "\n" not in str(caught.value)
 
 
 def test_near_names_are_suggested() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from topsmon.devices import cpu, host
 from topsmon.devices.host import CpuTimes, HostFacts
-from topsmon.devices.power_state import is_asleep, sleeping_gpus
+from topsmon.devices.power_state import has_nvidia_device, is_asleep, sleeping_gpus
 from topsmon.devices.sensors import Clock, PowerMeter, Thermometer
 
 GIB = 1 << 30
@@ -268,3 +268,14 @@ def test_sleep_of_gpus(tmp_path: Path) -> None:
     assert not is_asleep("../../etc", tmp_path)
     pci(tmp_path, "0000:41:00.0", "0x10de", "0x030200", "active")
     assert sleeping_gpus(tmp_path) == []
+
+
+def test_whether_the_machine_has_an_nvidia_device(tmp_path: Path) -> None:
+    assert has_nvidia_device(tmp_path)  # no PCI bus to be seen: nobody can tell
+    write(tmp_path, "sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n")
+    assert not has_nvidia_device(tmp_path)
+    write(tmp_path, "sys/bus/pci/devices/0000:01:00.0/vendor", "0x10de\n")
+    assert has_nvidia_device(tmp_path)
+    write(tmp_path / "other", "sys/bus/pci/devices/0000:00:02.0/vendor", "0x8086\n")
+    write(tmp_path / "other", "proc/driver/nvidia/version", "x")
+    assert has_nvidia_device(tmp_path / "other")

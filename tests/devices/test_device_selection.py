@@ -183,3 +183,17 @@ def test_indexes_on_a_machine_with_different_boards_get_a_remark(simulate: Simul
     poller.sample(0)
     gpus(poller)
     assert not any(isinstance(event, events.Problem) for event in poller.history)
+
+
+@pytest.mark.parametrize(
+    ("selected", "asks"),
+    [
+        (Selection(), False),
+        (Selection(only=("cpu",)), False),
+        (Selection(visible=()), False),
+        (Selection(only=("cpu", "0")), True),
+        (Selection(visible=("0",)), True),
+    ],
+)
+def test_whether_a_gpu_was_asked_for(selected: Selection, asks: bool) -> None:
+    assert selected.asks_for_gpus() is asks

@@ -35,6 +35,19 @@ def test_each_trouble_has_its_words_and_the_cpu_goes_on(
     assert sample.memory_total_bytes
 
 
+@pytest.mark.parametrize(
+    ("vendor", "code"), [("0x8086", "no-device"), ("0x10de", "no-library")], ids=["none", "nvidia"]
+)
+def test_the_driver_is_missed_only_where_it_has_something_to_drive(
+    simulate: Simulate, tmp_path: Path, vendor: str, code: str
+) -> None:
+    device = tmp_path / "root/sys/bus/pci/devices/0000:01:00.0"
+    device.mkdir(parents=True)
+    (device / "vendor").write_text(f"{vendor}\n")
+    poller = simulate("no-library", root=str(tmp_path / "root"))
+    assert poller.wait(events.Problem).code == code
+
+
 def test_a_mismatch_shows_both_versions(simulate: Simulate) -> None:
     problem = simulate("mismatch").wait(events.Problem)
     assert problem.code == "mismatch"

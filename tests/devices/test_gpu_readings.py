@@ -283,3 +283,11 @@ def test_values_that_cannot_be_are_not_shown(
     assert getattr(sample, reading) is None
     assert sample.unavailable[reading]
     assert sample.memory_total_bytes == 81559 * MIB
+
+
+def test_zero_is_no_reading_of_a_gpu_that_answers(simulate: Simulate) -> None:
+    sample = simulate("all-zero").sample()
+    for field in ("power_watts", "sm_clock_mhz", "memory_clock_mhz", "temperature_celsius"):
+        assert getattr(sample, field) is None
+        assert sample.unavailable[field] == "implausible value 0 from the driver"
+    assert sample.busy_ratio == 0.0  # an idle GPU

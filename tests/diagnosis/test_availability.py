@@ -6,6 +6,7 @@ import pytest
 from machines import (
     FUTURE_CARD,
     NOW,
+    TRAINING,
     WALL,
     codes,
     cpu,
@@ -13,6 +14,7 @@ from machines import (
     header,
     machine,
     only,
+    processes,
     rate,
     samples,
     status,
@@ -74,6 +76,12 @@ def test_a_hung_driver_call_is_named_with_its_age() -> None:
     assert found.title == "GPU 0  driver not answering for 15 s (nvmlDeviceGetPowerUsage)"
 
 
+def test_a_hung_driver_call_is_named_once() -> None:
+    told = "driver not answering: nvmlDeviceGetUtilizationRates, 11 s"
+    found = only(machine(gpu(), samples(), status("stalled", 85.0, 96.0, detail=told)))
+    assert found.title == "GPU 0  driver not answering for 15 s (nvmlDeviceGetUtilizationRates)"
+
+
 @pytest.mark.parametrize(
     ("interval", "late", "is_late"),
     [(0.5, 0.9, False), (0.5, 1.2, True), (2.0, 3.9, False), (2.0, 4.2, True), (0.1, 0.9, False)],
@@ -122,6 +130,73 @@ def test_no_library_on_a_machine_without_gpu_is_a_note() -> None:
     remedy = "Install the driver, or start the container with GPU access."
     found = only(machine(cpu(), problem("no-library", "No NVIDIA driver library.", remedy)))
     assert (found.severity, found.code, found.remedy) == ("info", "nvml-no-library", remedy)
+
+
+def test_no_gpu_in_the_machine_is_the_least_of_all_notes() -> None:
+    ready = events.ProberReady(
+        **header(2.0), device="cpu", torch_version="2", python="3", threads=2, default_threads=1
+    )
+    invalid = rate("fp32", 0.1, device="cpu", valid=False, cpu_share=0.5)
+    absent = problem("no-device", "No NVIDIA GPU in this machine.")
+    state = machine(cpu(), absent, ready, invalid)
+    assert codes(state) == ["cpu-time-missing", "threads-too-few", "nvml-no-device"]
+    assert diagnose(state, NOW)[-1].severity == "info"
+
+
+@pytest.mark.parametrize(
+    ("subject", "code", "severity", "word"),
+    [
+        ("CUDA_VISIBLE_DEVICES", "order", "info", "note"),
+        ("selection", "unknown-device", "warn", "note"),
+        ("sensors", "news-of-tomorrow", "warn", "note"),
+        ("nvml", "news-of-tomorrow", "fail", "FAIL"),
+        ("poller", "crashed", "fail", "FAIL"),
+    ],
+)
+def test_a_problem_weighs_what_its_subject_does(
+    subject: str, code: str, severity: str, word: str
+) -> None:
+    told = events.Problem(**header(1.0), subject=subject, code=code, message="It is so.")
+    found = only(machine(cpu(), told))
+    assert (found.severity, found.word, found.code) == (severity, word, f"{subject}-{code}")
+    assert found.cause == ""
+
+
+def crashed_for_good() -> list[events.AnyEvent]:
+    hello = events.Hello(**header(98.0), version="1", schema=1, role="poller", pid=2)
+    told = events.Problem(
+        **header(97.0), subject="poller", code="crashed", message="driver library crashed: SIGSEGV"
+    )
+    return [told, hello]
+
+
+def test_gpus_that_are_not_read_any_more_are_not_said_to_be_measured() -> None:
+    state = machine(
+        gpu(0),
+        samples(0, clock_event_mask=0x40),
+        processes(TRAINING),
+        events.ProbeStarted(**header(96.0), device="GPU-0", precision="bf16"),
+        cpu(),
+        crashed_for_good(),
+    )
+    assert codes(state) == ["poller-crashed", "device-not-read"]
+    since = time.strftime("%H:%M:%S", time.localtime(WALL + 97))
+    findings = diagnose(state, NOW)
+    assert findings[1].title == f"GPU 0  not read since {since}"
+    words = [device_word(device, findings) for device in state.ordered()]
+    assert words == ["N/A", "N/A"]
+    assert codes(state, NOW + 60) == ["poller-crashed", "device-not-read"]
+
+
+def test_a_wrong_result_outlives_the_reading_of_its_gpu() -> None:
+    wrong = rate("bf16", 600.0, correct=False, relative_error=0.5)
+    state = machine(gpu(0), samples(0), wrong, crashed_for_good())
+    assert codes(state) == ["poller-crashed", "wrong-result", "device-not-read"]
+
+
+def test_a_poller_given_up_leaves_no_gpu_read() -> None:
+    state = machine(gpu(0), samples(0), worker("poller", "failed", 3, "killed by SIGSEGV"))
+    assert codes(state) == ["poller-failed", "device-not-read"]
 
 
 @pytest.mark.parametrize(

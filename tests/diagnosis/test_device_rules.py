@@ -358,8 +358,19 @@ def test_threads_that_do_not_fit_the_cores(
     found = diagnose(machine(cpu(), ready), NOW)
     assert [one.code for one in found] == ([code] if code else [])
     if found:
-        assert found[0].severity == "warn"
+        assert found[0].severity == ("warn" if code == "threads-too-many" else "info")
+        assert found[0].word == ("SLOW" if code == "threads-too-many" else "note")
+        number = "1 thread" if default == 1 else "32 threads"
+        assert f"torch takes {number} by default, 2 fit the usable cores" in found[0].title
         assert f"OMP_NUM_THREADS={fitting}" in found[0].remedy
+
+
+def test_a_process_is_named_by_its_program_and_arguments() -> None:
+    long_path = "/root/.pyenv/versions/3.11.7/bin/python3 train.py --epochs 3"
+    entry = events.ProcessEntry(pid=13238, command=long_path, memory_bytes=2**30)
+    shared = only(machine(gpu(), samples(), processes(entry)))
+    assert shared.title == "GPU 0  used by python3 train.py --epochs 3 (PID 13238)"
+    assert shared.evidence[0].startswith("python3 train.py --epochs 3 (PID 13238)")
 
 
 def test_the_cpu_is_shared_only_where_it_is_measured_and_really_taken() -> None:

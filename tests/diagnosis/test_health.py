@@ -51,3 +51,26 @@ def test_a_rate_of_zero_fails() -> None:
 def test_a_rate_that_was_not_measured_is_no_zero() -> None:
     missing = rate("bf16", None, valid=False, invalid_reason="out of memory")
     assert codes(machine(gpu(), samples(), missing)) == []
+
+
+ZERO = "implausible value 0 from the driver"
+
+
+def test_a_driver_that_answers_zero_to_everything_fails() -> None:
+    fields = ("power_watts", "sm_clock_mhz", "temperature_celsius")
+    nothing = dict.fromkeys(fields)
+    finding = only(with_errors(**nothing, unavailable=dict.fromkeys(fields, ZERO)))
+    assert (finding.code, finding.severity, finding.word) == ("readings-impossible", "fail", "FAIL")
+    assert finding.title == "GPU 0  power, clock and temperature cannot be real"
+    assert finding.evidence[0] == f"power: {ZERO}"
+
+
+@pytest.mark.parametrize(
+    "reasons",
+    [
+        {"power_watts": ZERO, "sm_clock_mhz": ZERO},
+        {"power_watts": "not supported", "sm_clock_mhz": ZERO, "temperature_celsius": ZERO},
+    ],
+)
+def test_single_impossible_readings_are_only_not_available(reasons: dict[str, str]) -> None:
+    assert codes(with_errors(**dict.fromkeys(reasons), unavailable=reasons)) == []

@@ -1,5 +1,6 @@
 """Rates kept from session to session."""
 
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,48 @@ def test_rates_of_other_devices_stay(path: Path) -> None:
 )
 def test_what_must_not_be_trusted_is_not_kept(path: Path, bad: events.RateMeasured) -> None:
     results.save(path, [bad])
+    assert results.load(path) == []
+
+
+NOW = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (rate(1e18), "impossible rate"),  # 1e30 ops/s
+        (rate(1.1e7), "impossible rate"),
+        (rate(-1.0), "impossible rate"),
+        (rate(held_clock_mhz=10_001.0), "impossible clock"),
+        (rate(held_clock_mhz=0.0), "impossible clock"),
+        (rate(shape=(4096, 0, 4096)), "impossible shape"),
+        (rate(shape=(4096, 4096, 1 << 40)), "impossible shape"),
+        (rate(time=NOW + 90_000), "time in the future"),
+        (rate(time=-1.0), "impossible time"),
+        (rate(correct=False), "wrong or invalid result"),
+    ],
+)
+def test_what_cannot_be_is_skipped_with_its_reason(
+    path: Path, bad: events.RateMeasured, reason: str
+) -> None:
+    path.parent.mkdir()
+    path.write_bytes(events.encode(bad) + b"garbage\n" + events.encode(rate(precision="fp32")))
+    loaded = results.read(path, NOW)
+    assert loaded.results == (rate(precision="fp32"),)
+    assert loaded.skipped == {reason: 1, "no saved rate": 1}
+    assert results.load(path) == [rate(precision="fp32")] or bad.time > NOW
+
+
+def test_what_is_high_but_possible_is_kept(path: Path) -> None:
+    high = rate(15_000.0, held_clock_mhz=6_200.0, time=NOW + 3600, shape=None)
+    path.parent.mkdir()
+    path.write_bytes(events.encode(high))
+    assert results.read(path, NOW) == ((high,), {})
+
+
+def test_a_pipe_in_its_place_is_not_waited_for(path: Path) -> None:
+    path.parent.mkdir()
+    os.mkfifo(path)
     assert results.load(path) == []
 
 

@@ -100,7 +100,7 @@ async def test_measure_and_stop(open_screen: OpenScreen) -> None:
         await pilot.press("j", "b")
         assert session.calls[-1] == ("benchmark", "GPU-00000001", True)
         await pilot.pause()
-        assert "GPU 1: measuring as much as possible, b for less" in screen_text(app)
+        assert "GPU 1: measuring half of the time, b for less" in screen_text(app)
         await pilot.press("b")
         assert session.calls[-1] == ("benchmark", "GPU-00000001", False)
 

@@ -57,8 +57,8 @@ def test_sixteen_devices_leave_room_for_the_rates() -> None:
 
 
 @pytest.mark.parametrize(("width", "height"), [(20, 5), (39, 24), (80, 7), (1, 1)])
-def test_a_tiny_terminal_gets_one_line(width: int, height: int) -> None:
-    assert plan(width, height, EIGHT) == [Place("one-line", 0, 0, width, 1)]
+def test_a_tiny_terminal_gets_a_line_and_the_way_out(width: int, height: int) -> None:
+    assert plan(width, height, EIGHT) == [Place("one-line", 0, 0, width, min(height, 2))]
 
 
 def test_under_60_columns_there_is_one_list() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -184,3 +185,16 @@ async def test_all_themes_draw(open_screen) -> None:
             app.theme = name
             await pilot.pause()
             assert "topsmon" in app.export_screenshot()
+
+
+def test_only_regular_files_of_a_sensible_size_are_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "endless.toml").symlink_to("/dev/zero")
+    (tmp_path / "huge.toml").write_bytes(b"#" * (themes.MAX_FILE_BYTES + 1))
+    loaded = themes.load([tmp_path])
+    assert loaded.themes == ()
+    assert loaded.problems == (
+        "theme endless.toml skipped: endless.toml is not a regular file",
+        f"theme huge.toml skipped: larger than {themes.MAX_FILE_BYTES} bytes",
+        "theme pipe.toml skipped: pipe.toml is not a regular file",
+    )

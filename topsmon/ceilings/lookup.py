@@ -97,13 +97,50 @@ def boards_asked_for(text: str) -> tuple[Board, ...]:
     return tuple(board for board in named if not board.pci_id_only)
 
 
-def near_names(text: str, limit: int = 3) -> list[str]:
-    """Return names that look like `text`, to suggest them; never to use them."""
+SUGGESTIONS = 8
+
+
+def near_names(text: str, limit: int = SUGGESTIONS) -> list[str]:
+    """Return names that `text` may mean, to suggest them; never to use them.
+
+    The names that have all its words, whole ones before beginnings ("l40": L40, then L40S); only
+    where there are none, names spelled alike.
+    """
     import difflib
 
-    bare = {_without_brand(name): name for name in _all_names()}
-    near = difflib.get_close_matches(_without_brand(text), bare, limit, cutoff=0.6)
-    return [bare[match] for match in near]
+    asked = _words(_without_brand(text))
+    names = [_names_to_ask_by(board) for board in boards().values()]
+    having = [
+        fitting[0]
+        for of_board in names
+        if asked and (fitting := [name for name in of_board if _has_words(name, asked)])
+    ]
+    having.sort(key=lambda name: not set(asked) <= set(_words(name)))
+    if having:
+        return list(dict.fromkeys(having))[:limit]
+    bare = {_without_brand(name): name for of_board in names for name in of_board}
+    alike = difflib.get_close_matches(_without_brand(text), bare, limit, cutoff=0.6)
+    return [bare[match] for match in alike]
+
+
+def askable_names() -> list[str]:
+    """Return one name for each board, in the order of the table, that asks for just this board."""
+    return [
+        name if boards_asked_for(name := _names_to_ask_by(board)[0]) == (board,) else board.key
+        for board in boards().values()
+    ]
+
+
+def _names_to_ask_by(board: Board) -> tuple[str, ...]:
+    return (board.key,) if board.pci_id_only else board.names
+
+
+def _has_words(name: str, asked: list[str]) -> bool:
+    return all(any(word.startswith(part) for word in _words(name)) for part in asked)
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"[a-z0-9]+", text.lower())
 
 
 def board_by_pci_id(device_id: str | None, subsystem_id: str | None) -> Board | None:
@@ -200,10 +237,6 @@ def _without_brand(name: str) -> str:
     for brand in _BRANDS:
         words = words.removeprefix(brand)
     return words
-
-
-def _all_names() -> Iterable[str]:
-    return (name for board in boards().values() for name in board.names)
 
 
 @functools.cache

@@ -62,11 +62,8 @@ class Gpus:
             pace.sleep(self._setting.asleep_seconds if asleep else self._setting.retry_seconds)
 
     def _all_asleep(self) -> bool:
-        """True while every GPU is suspended: even to start the driver library would wake them.
-
-        A simulated driver has no devices in sysfs; the real ones there are none of its business.
-        """
-        if "TOPSMON_SIMULATED" in os.environ and self._setting.root == host.ROOT:
+        """True while every GPU is suspended: even to start the driver library would wake them."""
+        if self._is_simulated():
             return False
         addresses = power_state.sleeping_gpus(self._setting.root)
         for index, address in enumerate(addresses):
@@ -74,6 +71,10 @@ class Gpus:
                 self._sleepers.add(index)
                 self._emit_sleeper(index, address)
         return bool(addresses)
+
+    def _is_simulated(self) -> bool:
+        """True where sysfs says nothing: a simulated driver's GPUs are not there, others may be."""
+        return "TOPSMON_SIMULATED" in os.environ and self._setting.root == host.ROOT
 
     def _emit_sleeper(self, index: int, address: str) -> None:
         key = f"gpu-{index}"
@@ -101,11 +102,25 @@ class Gpus:
     def _initialise(self) -> nvml.Driver | startup.Trouble:
         binding = startup.load_binding()
         if isinstance(binding, startup.Trouble):
-            return binding
+            needless = binding.code == startup.NO_LIBRARY and self._is_without_gpu()
+            return startup.no_device() if needless else binding
         driver = nvml.Driver(binding)
         container = self._setting.facts.container
         trouble = startup.initialise(driver, self._watch, container=container)
         return driver if trouble is None else trouble
+
+    def _is_without_gpu(self) -> bool:
+        """True if no driver library is missed: no GPU is here and none was asked for.
+
+        The GPUs of WSL, of a Jetson and of a simulation are not on the PCI bus.
+        """
+        facts = self._setting.facts
+        off_bus = facts.wsl or facts.jetson or self._is_simulated()
+        return not (
+            off_bus
+            or self._setting.selection.asks_for_gpus()
+            or power_state.has_nvidia_device(self._setting.root)
+        )
 
     def _enumerate(self, driver: nvml.Driver) -> startup.Trouble | None:
         """Start a worker for each GPU. Return what makes that worth another try, None if done."""

@@ -93,6 +93,12 @@ def memory(answer: Any) -> dict[str, Reading]:
     }
 
 
+def _temperature(answer: Any) -> dict[str, Reading]:
+    """Convert degC. A sensor that is not read answers 0; a chip that runs is warmer than that."""
+    reading = bounded(answer, -60, 200)
+    return {"temperature_celsius": implausible(answer) if reading == 0 else reading}
+
+
 def _performance_state(answer: Any) -> dict[str, Reading]:
     if answer == PERFORMANCE_STATE_UNKNOWN:
         return {"performance_state": Unavailable("unknown to the driver")}
@@ -143,13 +149,13 @@ LIVE: tuple[Metric, ...] = (
     ),
     _metric("power_watts", FAST_SECONDS, (Call("nvmlDeviceGetPowerUsage"),), 1, 1e7, 1000),
     _metric(
-        "sm_clock_mhz", FAST_SECONDS, (Call("nvmlDeviceGetClockInfo", (CLOCK_SM,)),), 0, 20_000
+        "sm_clock_mhz", FAST_SECONDS, (Call("nvmlDeviceGetClockInfo", (CLOCK_SM,)),), 1, 20_000
     ),
     _metric(
         "memory_clock_mhz",
         FAST_SECONDS,
         (Call("nvmlDeviceGetClockInfo", (CLOCK_MEMORY,)),),
-        0,
+        1,
         50_000,
     ),
     _metric(
@@ -182,15 +188,15 @@ LIVE: tuple[Metric, ...] = (
         1 << 62,
         1000,
     ),
-    _metric(
+    Metric(
         "temperature_celsius",
         MIDDLE_SECONDS,
         (
             Call("nvmlDeviceGetTemperatureV", (SENSOR_GPU,)),
             Call("nvmlDeviceGetTemperature", (SENSOR_GPU,)),
         ),
-        -60,
-        200,
+        _temperature,
+        ("temperature_celsius",),
     ),
     Metric(
         "performance_state",

@@ -37,5 +37,18 @@ def sleeping_gpus(root: Path = ROOT) -> list[str]:
     return found
 
 
+def has_nvidia_device(root: Path = ROOT) -> bool:
+    """True unless neither NVIDIA's kernel module nor any PCI device of NVIDIA is to be seen.
+
+    True as well where the kernel shows no PCI devices at all: then nobody can tell.
+    """
+    if (root / "proc/driver/nvidia").exists():
+        return True
+    bus = root / "sys/bus/pci/devices"
+    if not bus.is_dir():
+        return True
+    return any((read_text(device / "vendor") or "").strip() == _NVIDIA for device in bus.glob("*"))
+
+
 def _suspended(device: Path) -> bool:
     return (read_text(device / "power/runtime_status") or "").strip() == "suspended"

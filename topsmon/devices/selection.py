@@ -48,6 +48,10 @@ class Selection:
             not self.only or any(entry.lower() != CPU for entry in self.only)
         )
 
+    def asks_for_gpus(self) -> bool:
+        """True if some GPU was named, by the user or by CUDA_VISIBLE_DEVICES."""
+        return bool(self.visible) or any(entry.lower() != CPU for entry in self.only)
+
     def within(self, count: int) -> Selection:
         """As CUDA does it: an index that does not exist hides itself and all that follow."""
         if self.visible is None:

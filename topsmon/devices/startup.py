@@ -18,6 +18,7 @@ from topsmon.devices import nvml
 from topsmon.devices.text import valid_text
 
 LIBRARY = "libnvidia-ml.so.1"
+NO_LIBRARY = "no-library"
 _VERSION = re.compile(r"\b(\d{3,4}(?:\.\d+){1,3})\b")
 
 
@@ -81,7 +82,7 @@ def trouble(
     """Return the words for an error of nvmlInit. `library`, `module`: versions, None if unknown."""
     known = {
         nvml.LIBRARY_NOT_FOUND: Trouble(
-            "no-library",
+            NO_LIBRARY,
             f"No NVIDIA driver library ({LIBRARY}).",
             "Install the driver, or start the container with GPU access.",
         ),
@@ -121,6 +122,15 @@ def trouble(
         "See the kernel log (dmesg | grep -iE 'nvrm|xid').",
     )
     return known.get(code, other)
+
+
+def no_device() -> Trouble:
+    """The words for a machine that needs no driver."""
+    return Trouble(
+        "no-device",
+        f"No NVIDIA GPU in this machine, and no driver library ({LIBRARY}).",
+        "If there is one: see lspci -d 10de:, install the driver or give the container access.",
+    )
 
 
 def no_gpu() -> Trouble:

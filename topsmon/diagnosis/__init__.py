@@ -22,6 +22,7 @@ from topsmon.diagnosis import (
     throttle,
     wrong,
 )
+from topsmon.diagnosis.observe import unread_since
 from topsmon.state import DeviceState, State
 
 Rule = Callable[[State, float], Iterable[events.Finding]]
@@ -30,20 +31,22 @@ RULES: tuple[Rule, ...] = (
     driver.driver_problem,
     driver.worker_trouble,
     availability.lost,
+    availability.not_read,
     availability.not_answering,
     availability.stale,
     availability.in_error,
     wrong.wrong_result,
     health.memory_errors,
     health.nothing_computed,
+    health.readings_impossible,
     health.row_remap_pending,
     slow.slow,
     throttle.throttled,
     power.power_limit_low,
     link.reduced_link,
     memory.memory_full,
-    cpu.threads_misfit,
     cpu.cpu_time_missing,
+    cpu.threads_misfit,
     cpu.narrow_vectors,
     sharing.shared,
     sharing.busy_not_working,
@@ -57,6 +60,8 @@ RULES: tuple[Rule, ...] = (
 SEVERITIES: tuple[events.Severity, ...] = ("fail", "warn", "info")
 WORDS = ("LOST", "FAIL", "STALE", "N/A", "HOT", "SLOW", "FULL", "SHARED", "note")
 """Worst first among equally severe findings."""
+STILL_TRUE = frozenset({"device-not-read", "device-lost", "wrong-result", "nothing-computed"})
+"""What may be said of a GPU that is not read any more: failures do not go away unseen."""
 
 
 def diagnose(state: State, now: float) -> tuple[events.Finding, ...]:
@@ -65,8 +70,11 @@ def diagnose(state: State, now: float) -> tuple[events.Finding, ...]:
     Nothing off: nothing returned.
     """
     found: dict[tuple[str | None, str, str], events.Finding] = {}
+    unread = {device.key for device in state.gpus() if unread_since(state, device) is not None}
     for rule in RULES:
         for finding in rule(state, now):
+            if finding.device in unread and finding.code not in STILL_TRUE:
+                continue
             about = finding.title if finding.device is None else ""
             found.setdefault((finding.device, finding.code, about), finding)
     order = {device.key: place for place, device in enumerate(state.ordered())}
@@ -75,6 +83,7 @@ def diagnose(state: State, now: float) -> tuple[events.Finding, ...]:
             found.values(),
             key=lambda finding: (
                 SEVERITIES.index(finding.severity),
+                finding.code == driver.NO_DEVICE_CODE,
                 WORDS.index(finding.word) if finding.word in WORDS else len(WORDS),
                 order.get(finding.device or "", -1),
             ),

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from topsmon import events
-from topsmon.diagnosis.observe import is_stale, overdue
+from topsmon.diagnosis.observe import is_stale, overdue, unread_since
 from topsmon.diagnosis.words import board, finding, time_of_day
 from topsmon.state import DeviceState, State
 from topsmon.units import duration, plain
 
 KERNEL_LOG = "sudo dmesg | grep -iE 'nvrm|xid'"
+_DRIVER_CALL = re.compile(r"\bnvml\w+")
 
 
 def lost(state: State, _now: float) -> Iterator[events.Finding]:
@@ -43,7 +45,8 @@ def not_answering(state: State, now: float) -> Iterator[events.Finding]:
             continue
         before = status.monotonic - status.since
         waited = before + (now - device.status_seen if device.status_seen is not None else 0.0)
-        call = plain(status.detail, 80)
+        named = _DRIVER_CALL.search(status.detail)
+        call = plain(named[0], 80) if named is not None else ""
         yield finding(
             status,
             device,
@@ -55,6 +58,25 @@ def not_answering(state: State, now: float) -> Iterator[events.Finding]:
             evidence=_identity(device),
             remedy="Look for an Xid in the kernel log; if it stays, reset the GPU or reboot.",
             command=KERNEL_LOG,
+        )
+
+
+def not_read(state: State, _now: float) -> Iterator[events.Finding]:
+    """GPUs that nothing reads any more: what the screen shows of them is of before."""
+    for device in state.gpus():
+        event = unread_since(state, device)
+        if event is None:
+            continue
+        yield finding(
+            event,
+            device,
+            code="device-not-read",
+            severity="warn",
+            word="N/A",
+            title=f"not read since {time_of_day(event.time)}",
+            cause="topsmon reads no GPU any more; all values of this row are old",
+            evidence=_identity(device),
+            remedy="Start topsmon again.",
         )
 
 

@@ -62,7 +62,11 @@ def _who(state: State, device: DeviceState) -> str:
 
 
 def threads_misfit(state: State, _now: float) -> Iterator[events.Finding]:
-    """Torch would take more threads than there are cores, or far fewer."""
+    """Torch would take more threads than there are cores, or fewer.
+
+    Too many slow down every program here. Too few are often wanted (a launcher gives each of its
+    processes one), and topsmon measures with the fitting number: only a hint.
+    """
     for device in state.ordered():
         ready = device.prober.ready
         if ready is None or ready.default_threads is None or ready.threads is None:
@@ -75,23 +79,29 @@ def threads_misfit(state: State, _now: float) -> Iterator[events.Finding]:
             ready,
             device,
             code="threads-too-many" if many else "threads-too-few",
-            severity="warn",
-            word="SLOW",
-            title=f"torch takes {default} threads by default, {fitting} fit the usable cores",
+            severity="warn" if many else "info",
+            word="SLOW" if many else "note",
+            title=f"torch takes {default} {'thread' if default == 1 else 'threads'} by default, "
+            f"{fitting} {'fits' if fitting == 1 else 'fit'} the usable cores",
             cause=(
                 "threads wait for each other on the same cores"
                 if many
-                else "the other usable cores stay idle"
+                else "a program with this setting leaves usable cores idle; topsmon does not"
             ),
             evidence=tuple(plain(note, 240) for note in ready.notes if "thread" in note),
             remedy=f"Set OMP_NUM_THREADS={fitting} for your programs; topsmon measures with "
             f"{fitting}.",
             command=f"export OMP_NUM_THREADS={fitting}",
+            basis=(
+                "more threads than cores slow down every program that keeps torch's default"
+                if many
+                else "a hint: fewer threads may be wanted, as torchrun sets one for each process"
+            ),
         )
 
 
 def narrow_vectors(state: State, _now: float) -> Iterator[events.Finding]:
-    """A library that runs AVX2 kernels on an AVX-512 CPU: half the lanes, whatever the CPU can do.
+    """A rate that fits AVX2 kernels on an AVX-512 CPU: half the lanes, whatever the CPU can do.
 
     AVX2 has half the FP32 lanes of AVX-512, so 35 to 52 % of the AVX-512 ceiling at the clock held
     is 70 to 104 % of the AVX2 one.
@@ -113,8 +123,8 @@ def narrow_vectors(state: State, _now: float) -> Iterator[events.Finding]:
             code="library-without-avx512",
             severity="info",
             word="note",
-            title=f"FP32 {percent(ratio, 0)} of the AVX-512 ceiling: the library runs AVX2 kernels",
-            cause="inferred: the rate fits AVX2, which has half the lanes; the CPU is not slow",
+            title=f"FP32 {percent(ratio, 0)} of the AVX-512 ceiling: the rate fits AVX2 kernels",
+            cause="most likely the library has no AVX-512 kernels; the CPU is not slow",
             evidence=(
                 f"{percent(2 * ratio, 0)} of the AVX2 ceiling at the clock held",
                 *((f"BF16 reaches {percent(native, 0)} of its ceiling",) if better else ()),

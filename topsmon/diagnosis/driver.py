@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.diagnosis.observe import POLLER
 from topsmon.diagnosis.words import finding, joined
 from topsmon.state import State
 from topsmon.units import plain
 
-POLLER = "poller"
 PROBER_PREFIX = "prober "
 
-_UNREADABLE = {"permission": "N/A", "binding": "N/A", "no-gpu": "N/A", "order": "note"}
+_ESSENTIAL = frozenset({"nvml", POLLER})
+"""Subjects without which no GPU is read: a problem of theirs is a failure unless known better."""
+_UNREADABLE = frozenset({"permission", "binding", "no-gpu"})
 """Problems that say nothing bad about the machine: its devices just cannot be read from here."""
 _STALLED = "stalled"
 _NO_LIBRARY = "no-library"
+_NO_DEVICE = "no-device"
+"""No driver, and no device that would need one."""
+_REMARKS = frozenset({"order"})
+NO_DEVICE_CODE = f"nvml-{_NO_DEVICE}"
 
 
 def driver_problem(state: State, _now: float) -> Iterator[events.Finding]:
-    """A source that cannot work. A machine without a GPU has no driver library: only a note."""
+    """A source that cannot work. A machine without a GPU needs no driver library: only a note."""
     for problem in state.problems.values():
-        severity: events.Severity = "fail"
-        word = "FAIL"
-        if problem.code == _NO_LIBRARY and not any(state.gpus()):
-            severity, word = "info", "note"
-        elif problem.code in _UNREADABLE:
-            severity, word = "warn", _UNREADABLE[problem.code]
-        elif problem.code == _STALLED:
-            word = "STALE"
+        severity, word = _weight(state, problem)
+        only_cpu = problem.code in {_NO_LIBRARY, _NO_DEVICE} and severity == "info"
         yield finding(
             problem,
             None,
@@ -36,10 +36,24 @@ def driver_problem(state: State, _now: float) -> Iterator[events.Finding]:
             severity=severity,
             word=word,
             title=plain(problem.message, 200).rstrip("."),
-            cause="" if severity != "info" else "only the CPU is shown",
+            cause="only the CPU is shown" if only_cpu else "",
             remedy=plain(problem.remedy, 400),
             basis="NVIDIA nvml.h, nvmlReturn_t",
         )
+
+
+def _weight(state: State, problem: events.Problem) -> tuple[events.Severity, str]:
+    """Severity and word of a problem; a code nobody knows weighs what its subject does."""
+    code = problem.code
+    if code in _REMARKS or code == _NO_DEVICE:
+        return "info", "note"
+    if code == _NO_LIBRARY and not any(state.gpus()):
+        return "info", "note"
+    if code in _UNREADABLE:
+        return "warn", "N/A"
+    if problem.subject not in _ESSENTIAL:
+        return "warn", "note"
+    return "fail", "STALE" if code == _STALLED else "FAIL"
 
 
 def worker_trouble(state: State, _now: float) -> Iterator[events.Finding]:

@@ -90,3 +90,40 @@ def nothing_computed(state: State, _now: float) -> Iterator[events.Finding]:
             remedy="Check the driver, the kernel log (Xid) and the torch build.",
             basis="huggingface/gpu-fryer issue 10: zero must not count as healthy",
         )
+
+
+def readings_impossible(state: State, now: float) -> Iterator[events.Finding]:
+    """A driver that answers, and all of whose answers about a GPU's work cannot be.
+
+    One impossible value is a flaw of some driver versions, clock and temperature together are not.
+    """
+    for device in live_gpus(state, now):
+        sample = device.sample
+        if sample is None:
+            continue
+        reasons = {field: sample.unavailable.get(field, "") for field in ESSENTIAL_READINGS}
+        if not all(reason.startswith(IMPLAUSIBLE) for reason in reasons.values()):
+            continue
+        yield finding(
+            sample,
+            device,
+            code="readings-impossible",
+            severity="fail",
+            word="FAIL",
+            title="power, clock and temperature cannot be real",
+            cause="the driver answers, but not with readings of this board",
+            evidence=tuple(
+                f"{name}: {plain(reasons[field], 80)}" for field, name in ESSENTIAL_READINGS.items()
+            ),
+            remedy="See the kernel log (Xid); reset the GPU or reload the driver.",
+            command=nvidia_smi(state, device, "-q -d POWER,CLOCK,TEMPERATURE", changes=False),
+            basis="a board that runs draws power, has a clock and is warmer than 0 degC",
+        )
+
+
+ESSENTIAL_READINGS = {
+    "power_watts": "power",
+    "sm_clock_mhz": "clock",
+    "temperature_celsius": "temperature",
+}
+IMPLAUSIBLE = "implausible"

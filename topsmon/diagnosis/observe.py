@@ -9,12 +9,28 @@ from collections.abc import Iterable
 from topsmon import events
 from topsmon.state import DeviceState, State
 
+POLLER = "poller"
+"""Name of the poller among the workers, and the subject of its problems."""
 STALE_INTERVALS = 2.0
 STALE_FLOOR_SECONDS = 1.0
 """Short intervals must not turn scheduling delays of the monitor into findings."""
 LOAD_SAMPLES = 4
 """A judgement "under load" averages over this many samples, never over the last one alone."""
 LOAD_RATIO = 0.5
+
+
+def unread_since(state: State, device: DeviceState) -> events.Problem | events.Worker | None:
+    """The event that ended the reading of a GPU for good, None while it is read.
+
+    After the driver library crashed the poller again and again, one without the driver goes on.
+    """
+    if device.identity.kind != "gpu":
+        return None
+    poller = state.workers.get(POLLER)
+    if poller is not None and poller.condition == "failed":
+        return state.problems.get(POLLER, poller)
+    crashed = state.problems.get(POLLER)
+    return crashed if crashed is not None and crashed.code == "crashed" else None
 
 
 def sampling_interval(state: State, device: DeviceState) -> float | None:

@@ -10,7 +10,7 @@ import time
 
 from topsmon import events
 from topsmon.state import DeviceState, State
-from topsmon.units import PRECISIONS, plain, significant
+from topsmon.units import PRECISIONS, command_words, plain, significant
 
 
 def finding(
@@ -72,9 +72,9 @@ def board(device: DeviceState, limit: int = 40) -> str:
 
 def process(entry: events.ProcessEntry, limit: int = 40) -> str:
     """A process as people know it: "python train.py (PID 12)"."""
-    name = plain(entry.command or entry.name or "a process", limit).strip()
+    name = command_words(entry.command or entry.name or "", limit) or "a process"
     where = "PID" if entry.local else "host PID"
-    return f"{name or 'a process'} ({where} {entry.pid})"
+    return f"{name} ({where} {entry.pid})"
 
 
 def joined(items: list[str], limit: int = 3) -> str:

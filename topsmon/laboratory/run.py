@@ -37,7 +37,7 @@ SETTLE_SECONDS = 1.0
 """No new device for this long: the driver has told them all."""
 TICK_SECONDS = 0.25
 EXIT_USAGE = 64
-NO_GPU_HERE = frozenset({"no-library", "no-gpu"})
+NO_GPU_HERE = frozenset({"no-library", "no-device", "no-gpu"})
 """Problems of the driver after which the CPU is what there is to check."""
 
 

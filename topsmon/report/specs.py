@@ -12,7 +12,7 @@ from topsmon import events, units
 from topsmon.ceilings import boards, held
 from topsmon.ceilings.database import Board
 from topsmon.ceilings.gpu import for_board
-from topsmon.ceilings.lookup import boards_asked_for, near_names
+from topsmon.ceilings.lookup import askable_names, boards_asked_for, near_names
 
 SCHEMA_VERSION = 1
 NARROWEST = 40
@@ -62,6 +62,11 @@ def board_ceilings(name: str) -> events.Ceilings:
         f'no board is called "{shown}", so no ceiling is known; nothing is guessed from similar'
         f" names.{did_you_mean} {ADD_A_BOARD}"
     )
+
+
+def board_names() -> list[str]:
+    """Return one name for each board of the table; `board_ceilings` takes every one of them."""
+    return sorted(askable_names(), key=str.lower)
 
 
 def specs_text(

@@ -13,6 +13,6 @@ def run(session: SessionLike, options: ScreenOptions) -> int:
     The session is started and stopped by the screen's event loop. Whatever ends the screen (a key,
     SIGTERM, SIGHUP, an exception), the terminal is restored and the session is stopped.
     """
-    from topsmon.tui.app import run_app
+    from topsmon.tui.run import run_app
 
     return run_app(session, options)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topsmon.tui.checks_view import CheckList
 from topsmon.tui.compact import CompactList, OneLine
 from topsmon.tui.device_facts import DeviceFacts, line_count
 from topsmon.tui.device_rows import DeviceRows
@@ -38,6 +39,7 @@ def all_panels() -> list[Panel]:
         DeviceFacts(id="facts"),
         FindingsList(id="findings"),
         RooflineView(id="roofline"),
+        CheckList(id="checks"),
         CompactList(id="compact"),
         OneLine(id="one-line"),
         KeyHints(id="footer"),

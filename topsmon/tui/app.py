@@ -19,24 +19,23 @@ from textual.screen import Screen
 from textual.theme import Theme
 from textual.timer import Timer
 
-from topsmon.tui import glyphs, themes
+from topsmon.tui import benchmarks, glyphs, themes
 from topsmon.tui.all_panels import all_panels, content
 from topsmon.tui.ascii_filter import AsciiFilter
 from topsmon.tui.header import TABS
+from topsmon.tui.judged import Judged
 from topsmon.tui.options import ScreenOptions, SessionLike
 from topsmon.tui.palette import Palette, derived_variables
 from topsmon.tui.panel import Panel
-from topsmon.tui.plan import Place, plan
+from topsmon.tui.plan import Place, is_tiny, plan
 from topsmon.tui.view import View, default_precision, shown_devices
 from topsmon.units import PRECISIONS, plain
 
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds between two samples that the + and - keys go through."""
 STANDARD_COLORS = "standard"
-INTERNAL_ERROR = 3
-"""The exit code for "could not be measured"."""
-
-
+CHECKS = "checks"
+"""The tab in which the keys move among verdicts."""
 Clock = Callable[[], tuple[float, float]]
 """Gives the monotonic time and the time since the epoch, in s."""
 
@@ -96,6 +95,7 @@ class TopsmonApp(App[int]):
         self._terminal = Size(0, 0)
         self._panels: dict[str, Panel] = {}
         self._told_restarts: dict[str, int] = {}
+        self._judged = Judged()
         self.loaded_themes = themes.load([themes.packaged_directory(), themes.user_directory()])
         for theme in self.loaded_themes.themes:
             self.register_theme(theme)
@@ -221,9 +221,16 @@ class TopsmonApp(App[int]):
         precision = self._chosen_precision or default_precision(devices[0] if devices else None)
         if precision not in precisions:
             precision = precisions[0]
+        asked = frozenset(key for key in keys if self.session.benchmarking(key))
+        problem = self.session.torch_problem
+        prevented = [
+            device.key for device in devices if benchmarks.obstacle(state, device, problem)
+        ]
+        if self._tab == CHECKS:
+            self._judged.update(state, now, wall)
         return View(
             state=state,
-            findings=findings,
+            findings=benchmarks.as_asked(findings, asked, prevented),
             now=now,
             wall=wall,
             interval=self.session.interval,
@@ -232,9 +239,12 @@ class TopsmonApp(App[int]):
             precisions=precisions,
             glyphs=self.glyphs,
             paused=self.session.paused,
-            benchmarking=frozenset(key for key in keys if self.session.benchmarking(key)),
+            benchmarking=asked,
             training_hint=self.options.training_hint,
             tab=self._tab,
+            torch_problem=problem,
+            checks=self._judged.results,
+            check=self._judged.place(selected),
         )
 
     def redraw(self) -> None:
@@ -292,43 +302,67 @@ class TopsmonApp(App[int]):
         self._open(help_dialog())
 
     def action_move_device(self, step: int) -> None:
-        """Select the next device in the order of the rows."""
+        """Select the next device in the order of the rows, or the next check."""
+        if self._tab == CHECKS:
+            self._show_checks_of(self._judged.move(self.view.selected, step))
+            return
         keys = [device.key for device in shown_devices(self.session.state)]
         if keys:
             place = keys.index(self.view.selected) if self.view.selected in keys else 0
             self.select_device(keys[min(max(place + step, 0), len(keys) - 1)])
 
     def action_move_precision(self, step: int) -> None:
-        """Select the next precision in the order of the table."""
+        """Select the next precision in the order of the table; among checks, the next device."""
+        if self._tab == CHECKS:
+            self._show_checks_of(self._judged.move_device(self.view.selected, step))
+            return
         keys = [key for key in PRECISIONS if key in self.session.precisions]
         place = keys.index(self.view.precision) if self.view.precision in keys else 0
         self._chosen_precision = keys[min(max(place + step, 0), len(keys) - 1)]
         self.redraw()
 
+    def _show_checks_of(self, device: str | None) -> None:
+        """Select the device of the check under the cursor; the machine's checks have none."""
+        self._moved_to = device or self.view.selected
+        self.redraw()
+
     def action_details(self) -> None:
-        """Show everything about the selected device."""
-        from topsmon.tui.dialogs import details_dialog
+        """Show everything about the selected device, or the selected check."""
+        from topsmon.tui.dialogs import check_dialog, details_dialog
 
         device = self.view.device
-        if device is not None:
+        if self._tab == CHECKS and self.view.checks:
+            self._open(check_dialog(self.view.checks[self.view.check]))
+        elif device is not None:
             self._open(details_dialog(self.view, device))
 
     def _open(self, dialog: Screen[None]) -> None:
+        """Show a dialog, except on a terminal that has no room for one."""
+        if is_tiny(self._terminal.width, self._terminal.height):
+            return
+
         def closed(_: None) -> None:
             self.call_later(self.redraw)
 
         self.push_screen(dialog, closed)
 
     def action_benchmark(self) -> None:
-        """Measure the selected device as much as possible, or stop that."""
-        device = self.view.device
-        if device is not None:
+        """Measure the selected device half of the time, or stop that; or say why not."""
+        self.view = self._look()
+        device, prevented = self.view.device, self.view.prevented
+        if device is not None and prevented is not None:
+            message = plain(f"no benchmarks: {prevented}", 400)
+            self.notify(message, severity="warning", markup=False, timeout=10)
+        elif device is not None:
             self.session.benchmark(device.key, not self.session.benchmarking(device.key))
             self.redraw()
 
     def action_choose_precisions(self) -> None:
         """Let the user choose what is measured."""
         from topsmon.tui.dialogs import PrecisionChoice
+
+        if is_tiny(self._terminal.width, self._terminal.height):
+            return
 
         def take(keys: tuple[str, ...] | None) -> None:
             if keys:
@@ -389,27 +423,3 @@ class TopsmonApp(App[int]):
         yield SystemCommand("Pause", "Stop sampling, or go on", self.action_pause)
         yield SystemCommand("Snapshot", "Save picture and numbers", self.action_snapshot)
         yield SystemCommand("Quit", "Leave topsmon", self.action_quit)
-
-
-def run_app(session: SessionLike, options: ScreenOptions) -> int:
-    """Run the screen to its end; the session is stopped whatever happens."""
-
-    async def run() -> int:
-        try:
-            app = TopsmonApp(session, options)
-            await app.run_async(mouse=options.mouse)
-        finally:
-            await session.stop()
-        if app.failure is None:
-            return app.return_code or 0
-        print(
-            f"topsmon: internal error: {type(app.failure).__name__}: {app.failure}"
-            " (--debug shows where)",
-            file=sys.stderr,
-        )
-        return INTERNAL_ERROR
-
-    try:
-        return asyncio.run(run())
-    except KeyboardInterrupt:
-        return 128 + signal.SIGINT

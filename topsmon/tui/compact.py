@@ -10,21 +10,26 @@ from topsmon.tui.rate_rows import RateRow, rows
 from topsmon.tui.view import SEVERITY_ROLES, View, shown_devices, state_word
 from topsmon.units import NOT_AVAILABLE, PRECISIONS, percent, plain
 
+QUIT = (Span(" q ", "key"), Span("quits", "muted"))
+
 
 class OneLine(Panel):
-    """All there is on a tiny terminal: the worst finding, or that there is none."""
+    """All there is on a tiny terminal: the worst finding, or that there is none; how to leave."""
 
     def lines(self, view: View, width: int, height: int) -> list[Line]:
-        """Return the one line."""
-        del height
+        """Return the one line, and where there is a second one how to leave."""
+        lines = [fit(self._line(view), width)]
+        return [*lines, fit(QUIT, width)] if height > 1 else lines
+
+    def _line(self, view: View) -> Line:
         for finding in view.findings[:1]:
             badge = Span(f" {plain(finding.word, 8)} ", f"badge-{SEVERITY_ROLES[finding.severity]}")
-            return [fit((badge, Span(" " + plain(finding.title, 300), "text")), width)]
+            return (badge, Span(" " + plain(finding.title, 300), "text"))
         devices = shown_devices(view.state)
         if not devices:
-            return [fit((Span("topsmon: no device yet", "muted"),), width)]
+            return (Span("topsmon: no device yet", "muted"),)
         words = [f"{_label(device)} {_ratio(view, device)}" for device in devices]
-        return [fit((Span(" ok ", "badge-ok"), Span(" " + "  ".join(words))), width)]
+        return (Span(" ok ", "badge-ok"), Span(" " + "  ".join(words)))
 
 
 class CompactList(Panel):

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from topsmon import events
 from topsmon.state import DeviceState
-from topsmon.tui.cells import Line, Span, clip, fit, left, right
+from topsmon.tui.cells import Line, Span, clip, fit, left
 from topsmon.tui.panel import Panel
+from topsmon.tui.process_rows import HEAD, process_lines
 from topsmon.tui.view import View
-from topsmon.units import (
-    NOT_AVAILABLE,
-    bandwidth,
-    binary_bytes,
-    gibibytes,
-    plain,
-    significant,
-)
-
-HEAD = 9
+from topsmon.units import bandwidth, binary_bytes, plain
 
 
 class DeviceFacts(Panel):
@@ -32,7 +24,7 @@ class DeviceFacts(Panel):
         device = view.device
         if device is None:
             return []
-        pairs = facts(device)
+        pairs = facts(view, device)
         processes = process_lines(device, width, max(1, height - len(pairs)))
         pairs = pairs[: max(0, height - len(processes))]
         lines = [
@@ -50,10 +42,10 @@ def line_count(view: View) -> int:
     if device is None:
         return 0
     hint = 1 if view.training_hint is not None else 0
-    return len(facts(device)) + len(process_lines(device, 80, 5)) + hint
+    return len(facts(view, device)) + len(process_lines(device, 80, 5)) + hint
 
 
-def facts(device: DeviceState) -> list[tuple[str, str]]:
+def facts(view: View, device: DeviceState) -> list[tuple[str, str]]:
     """Heads and texts of what the device is; unknown parts are left out."""
     identity, sample = device.identity, device.sample
     chip = [f"{identity.sm_count} SMs"] if identity.sm_count else []
@@ -65,7 +57,9 @@ def facts(device: DeviceState) -> list[tuple[str, str]]:
     pairs += _ceiling_facts(device)
     if sample is not None and sample.pcie_generation is not None:
         pairs.append(("PCIe", _link(sample)))
-    if device.prober.ready is not None:
+    if view.torch_problem is not None:
+        pairs.append(("torch", plain(view.torch_problem, 400)))
+    elif device.prober.ready is not None:
         pairs.append(("torch", _torch(device.prober.ready)))
     return pairs
 
@@ -110,52 +104,3 @@ def _torch(ready: events.ProberReady) -> str:
         if ready.usable_cpus is not None:
             text += f" on {ready.usable_cpus} usable CPUs"
     return text
-
-
-def process_lines(device: DeviceState, width: int, room: int) -> list[Line]:
-    """Lines about the processes on a device, the last one counting those left out."""
-    processes = device.processes
-    if processes is None or room <= 0:
-        return []
-    if processes.entries is None:
-        reason = plain(processes.reason, 200) or "no reason given"
-        return [fit((Span(f"processes {NOT_AVAILABLE}: {reason}", "muted"),), width)]
-    others = [entry for entry in processes.entries if not entry.own]
-    if not others:
-        return [fit((Span("nobody else uses it", "muted"),), width)]
-    if room < 1 + min(len(others), 2):
-        return [_first_process(others, width)]
-    head = right("PID", 8) + right("GiB", 7) + "  user      command"
-    lines = [fit((Span(head, "muted"),), width)]
-    shown = others if len(others) < room else others[: room - 2]
-    lines += [_process(entry, width) for entry in shown]
-    if len(shown) < len(others):
-        lines.append(fit((Span(f"and {len(others) - len(shown)} more", "muted"),), width))
-    return lines
-
-
-def _first_process(entries: list[events.ProcessEntry], width: int) -> Line:
-    """The largest user, and how many others there are."""
-    first = max(entries, key=lambda entry: entry.memory_bytes or 0)
-    more = f" +{len(entries) - 1} more" if len(entries) > 1 else ""
-    command = plain(first.command or first.name or NOT_AVAILABLE, 2000)
-    text = f"PID {first.pid}, {gibibytes(first.memory_bytes)} GiB: {command}"
-    head = left("used by", HEAD) + " "
-    text = clip(text, width - len(head) - len(more))
-    return fit((Span(head, "muted"), Span(text), Span(more, "muted")), width)
-
-
-def _process(entry: events.ProcessEntry, width: int) -> Line:
-    memory = gibibytes(entry.memory_bytes)
-    if entry.memory_bytes is None and entry.cpu_cores is not None:
-        memory = f"{significant(entry.cpu_cores, 2)} cpu"
-    user = left(plain(entry.user or "", 40), 9)
-    command = plain(entry.command or entry.name or NOT_AVAILABLE, 2000)
-    return fit(
-        (
-            Span(right(str(entry.pid), 8) + right(memory, 7) + "  ", "text"),
-            Span(user + " ", "muted"),
-            Span(command, "text"),
-        ),
-        width,
-    )

@@ -13,14 +13,18 @@ from textual.screen import ModalScreen
 from textual.widgets import SelectionList, Static
 from textual.widgets.selection_list import Selection
 
+from topsmon import events
 from topsmon.state import DeviceState
 from topsmon.tui.cells import left, right, words
+from topsmon.tui.checks_view import verdict_lines
 from topsmon.tui.device_facts import facts
+from topsmon.tui.process_rows import amount_text, command_text
 from topsmon.tui.rate_rows import row
 from topsmon.tui.view import MARKS, View, short_name
-from topsmon.units import PRECISIONS, gibibytes, plain
+from topsmon.units import PRECISIONS, plain
 
 TEXT_WIDTH = 92
+STANDS_STILL = "the screen behind stands still until this closes"
 
 CLOSE: list[BindingType] = [
     Binding("escape,q,enter", "dismiss", "close"),
@@ -45,7 +49,8 @@ class TextDialog(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         """Lay out heading, text and hint. Content, not str: nothing in it is markup."""
-        with VerticalScroll(classes="dialog"):
+        with VerticalScroll(classes="dialog") as box:
+            box.border_subtitle = STANDS_STILL
             yield Static(Content(self.heading), classes="heading")
             yield Static(Content(self.text))
             yield Static(Content("Esc closes"), classes="hint")
@@ -59,6 +64,7 @@ HELP = (
     ("q, Ctrl-C", "quit"),
     ("1", "live: devices, rates, where the TFLOPS go"),
     ("2", "roofline of the selected device and precision"),
+    ("4", "checks: verdicts so far; there up, down: check, left, right: device"),
     ("up, down, k, j", "select a device; at first it is the one with the worst finding"),
     ("left, right, h, l", "select a precision"),
     ("Enter", "details of the device: findings, ceilings, sources, what is not available"),
@@ -75,6 +81,8 @@ HELP = (
 WORDS = (
     ("busy", "share of time in which any kernel ran: not a share of the GPU's units"),
     ("ceiling", "rated peak, dense, at the boost clock of the data sheet"),
+    ("top clock", "the highest clock measured, on a CPU whose rated one is not known"),
+    ("40 s ago !", "a good rate of then; a later try was disturbed and does not count"),
     ("ratio", "achieved / ceiling, never cut at 100 %"),
     ("at clock", "achieved / the ceiling at the clock that was held while measuring"),
     ("FP16a", "FP16 with FP16 accumulate; FP16 accumulates in FP32, as torch.mm does"),
@@ -92,7 +100,9 @@ def help_dialog() -> TextDialog:
 
 def details_dialog(view: View, device: DeviceState) -> TextDialog:
     """Everything known about one device, with the reasons for what is not known."""
-    lines = [f"{left(head, 12)}{text}" for head, text in facts(device)]
+    lines = [line for head, text in facts(view, device) for line in _wrapped(head, text)]
+    if view.prevented is not None and view.torch_problem is None:
+        lines += _wrapped("benchmarks", f"none: {view.prevented}")
     identity = device.identity
     for head, value in (("UUID", identity.uuid), ("PCI", identity.pci_bus_id)):
         if value:
@@ -106,6 +116,13 @@ def details_dialog(view: View, device: DeviceState) -> TextDialog:
     ):
         lines += ["", *section] if section else []
     return TextDialog(f"{device.label}  {short_name(device)}", lines)
+
+
+def check_dialog(result: events.CheckResult) -> TextDialog:
+    """A verdict whole: numbers, cause, evidence, what to do, on what grounds."""
+    lines = [line for pair in verdict_lines(result) for line in _wrapped(*pair)]
+    title = f"{plain(result.label, 20)}  {plain(result.title, 80)}: {result.state}"
+    return TextDialog(title, [*lines, "", *_wrapped("check", result.check)])
 
 
 def _findings(view: View, device: DeviceState) -> list[str]:
@@ -130,10 +147,11 @@ def _rates(view: View, device: DeviceState) -> list[str]:
             lines += _wrapped(entry.label, entry.explanation or "no rate")
             continue
         text = f"{right(entry.rate, 6)} {left(entry.unit, 7)}{right(entry.ratio_text or '-', 7)}"
-        parts = [entry.shape, entry.status, plain(best.method, 60), plain(best.note, 100)]
+        lines.append(left(entry.label, 12) + f"{text}  {entry.shape}".rstrip())
+        parts = [entry.status, best.method, best.note]
         if best.relative_error is not None:
             parts.append(f"relative error {best.relative_error:.1e}")
-        lines.append(left(entry.label, 12) + text + "  " + ", ".join(filter(None, parts)))
+        lines += _wrapped("", ", ".join(filter(None, parts)))
     return ["rates", *lines]
 
 
@@ -160,12 +178,11 @@ def _processes(device: DeviceState) -> list[str]:
     entries = device.processes.entries if device.processes is not None else None
     if not entries:
         return []
-    lines = ["processes (PID, GiB, user, command)"]
+    lines = ["processes (PID, use, user, command)"]
     for entry in entries:
-        who = "topsmon itself" if entry.own else plain(entry.command or entry.name or "", 2000)
-        lines += _wrapped(
-            str(entry.pid), f"{gibibytes(entry.memory_bytes)}  {entry.user or ''}  {who}"
-        )
+        who = "topsmon itself" if entry.own else command_text(entry)
+        parts = (amount_text(device, entry), entry.user or "", who)
+        lines += _wrapped(str(entry.pid), ", ".join(filter(None, parts)))
     return lines
 
 
@@ -202,7 +219,8 @@ class PrecisionChoice(ModalScreen[tuple[str, ...] | None]):
 
     def compose(self) -> ComposeResult:
         """Lay out the list."""
-        with VerticalScroll(classes="dialog"):
+        with VerticalScroll(classes="dialog") as box:
+            box.border_subtitle = STANDS_STILL
             yield Static(Content("precisions that are measured"), classes="heading")
             yield SelectionList[str](
                 *(

@@ -24,11 +24,13 @@ def hints(view: View) -> list[Hint]:
     on = view.selected in view.benchmarking
     found = [Hint("q", "quit", "quit"), Hint("?", "help", "help")]
     if shown_devices(view.state):
-        found.append(Hint("b", "measure less" if on else "measure", "benchmark"))
+        if view.prevented is None:
+            found.append(Hint("b", "measure less" if on else "measure", "benchmark"))
         found.append(Hint("Enter", "details", "details"))
+    checks = view.tab == "checks"
     found += [
-        Hint("h l", "precision", "move_precision(1)"),
-        Hint("j k", "device", "move_device(1)"),
+        Hint("h l", "device" if checks else "precision", "move_precision(1)"),
+        Hint("j k", "check" if checks else "device", "move_device(1)"),
         Hint("Space", "go on" if view.paused else "pause", "pause"),
         Hint("+ -", "interval", "interval(1)"),
         Hint("m", "theme", "next_theme"),

@@ -7,11 +7,19 @@ from collections import Counter
 from typing import NamedTuple
 
 from topsmon import events
-from topsmon.state import State
-from topsmon.tui.cells import Line, Span, fit, line_width, two_sided, width_of, words
+from topsmon.state import DeviceState, State
+from topsmon.tui import benchmarks
+from topsmon.tui.cells import Line, Span, clip, fit, line_width, two_sided, width_of, words
 from topsmon.tui.panel import Panel
-from topsmon.tui.view import SEVERITY_ROLES, View, ratio_mark, short_name, shown_devices
-from topsmon.units import NOT_AVAILABLE, PRECISIONS, gibibytes, percent, plain
+from topsmon.tui.view import (
+    SEVERITY_ROLES,
+    View,
+    at_measured_clock,
+    ratio_mark,
+    short_name,
+    shown_devices,
+)
+from topsmon.units import PRECISIONS, gibibytes, percent, plain
 
 
 class Tab(NamedTuple):
@@ -21,7 +29,7 @@ class Tab(NamedTuple):
     name: str
 
 
-TABS = (Tab("1", "live"), Tab("2", "roofline"))
+TABS = (Tab("1", "live"), Tab("2", "roofline"), Tab("4", "checks"))
 
 
 class Identity(Panel):
@@ -175,8 +183,12 @@ def _nothing_off(view: View, width: int) -> Line:
     if ratios:
         low, high = percent(min(ratios)), percent(max(ratios))
         between = low if low == high else f"{low} to {high}"
-        text += f"; {PRECISIONS[view.precision].label} at {between} of the rated ceiling"
+        text += f"; {PRECISIONS[view.precision].label} at {between} of the {_ceiling(devices)}"
     return fit((Span(" ok ", "badge-ok"), Span(text)), width)
+
+
+def _ceiling(devices: list[DeviceState]) -> str:
+    return "ceiling" if any(at_measured_clock(device) for device in devices) else "rated ceiling"
 
 
 class TabLine(Panel):
@@ -189,7 +201,9 @@ class TabLine(Panel):
             Span(f" {tab.key} {tab.name} ", "tab" if tab.name == view.tab else "muted")
             for tab in TABS
         ]
-        return [two_sided(tabs, (Span(benchmark_status(view) + " ", "muted"),), width)]
+        room = width - line_width(tabs) - 2
+        status = fit((Span(clip(benchmark_status(view), room - 1) + " ", "muted"),), room)
+        return [two_sided(tabs, status, width)]
 
 
 def benchmark_status(view: View) -> str:
@@ -199,10 +213,6 @@ def benchmark_status(view: View) -> str:
         return "paused: Space goes on"
     if device is None:
         return ""
-    if device.key in view.benchmarking and device.prober.idle_reason is None:
-        return f"{device.label}: measuring as much as possible, b for less"
-    if device.prober.idle_reason is not None:
-        return f"{plain(device.prober.idle_reason, 200)}: b measures anyway"
-    if device.prober.ready is not None:
-        return f"{device.label}: measuring now and then, b for more"
-    return NOT_AVAILABLE + ": no benchmarks here" if device.prober.worker is not None else ""
+    return benchmarks.status(
+        device, prevented=view.prevented, asked=device.key in view.benchmarking
+    )

@@ -32,6 +32,8 @@ class SessionLike(Protocol):
     interval: float
     precisions: tuple[str, ...]
     paused: bool
+    torch_problem: str | None
+    """Why nothing can be measured, with the remedy; None while nothing is wrong."""
 
     async def start(self) -> None:
         """Start the children."""

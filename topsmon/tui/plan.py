@@ -57,10 +57,15 @@ class Item(NamedTuple):
     extra: bool = False
 
 
+def is_tiny(width: int, height: int) -> bool:
+    """True where there is room for a line or two, and none for a dialog."""
+    return width < TINY_WIDTH or height < TINY_HEIGHT
+
+
 def plan(width: int, height: int, content: Content, tab: str = "live") -> list[Place]:
     """Return the places of all panels that are shown; a tab but the first is one panel."""
-    if width < TINY_WIDTH or height < TINY_HEIGHT:
-        return [Place("one-line", 0, 0, width, 1)]
+    if is_tiny(width, height):
+        return [Place("one-line", 0, 0, width, min(height, 2))]
     finding_lines = 4 if width < LIST_WIDTH and height >= 20 else 2
     places, top, bottom = _chrome(width, height, finding_lines)
     room = bottom - top

@@ -13,9 +13,14 @@ DROP_ORDER = ("fp16_acc16", "fp4", "tf32", "fp64", "fp8", "int8", "fp16", "fp32"
 """Rows that give way first where height is short, after those that the device cannot run."""
 
 
+LAST_TRY = ", last try "
+"""Between the age of a good rate and what disturbed a later measurement."""
+
+
 @dataclass(frozen=True)
 class RateRow:
     """One row. Texts are ready to draw; `explanation` stands where there is no bar.
+    `status_short` is `status` for a narrow column.
 
     `ratio` is achieved / rated ceiling, `held` the ceiling at the held clock / rated ceiling.
     """
@@ -32,6 +37,7 @@ class RateRow:
     speed_up: str
     shape: str
     status: str
+    status_short: str
     status_role: str
     explanation: str
     history: tuple[float, ...]
@@ -89,6 +95,7 @@ def row(view: View, device: DeviceState, key: str) -> RateRow:
         speed_up=_speed_up(view, device, best),
         shape=shape_text(view, best),
         status=status,
+        status_short=_short(status),
         status_role=status_role,
         explanation=_explanation(device, key),
         history=tuple(state.history),
@@ -142,8 +149,17 @@ def _status(view: View, device: DeviceState, key: str) -> tuple[str, str]:
         return f"invalid: {_invalid(best)}", "warn"
     age = age_text(view.wall - best.time)
     if best.emulated:
-        return f"emulated, {age.removesuffix(' ago')}", "muted"
+        age = f"emulated, {age.removesuffix(' ago')}"
+    latest = state.latest
+    if latest is not None and not latest.valid:
+        return f"{age}{LAST_TRY}{_invalid(latest)}", "muted"
     return age, "muted"
+
+
+def _short(status: str) -> str:
+    """A status for a narrow column: a sign instead of what disturbed the last try."""
+    age, disturbed, _ = status.partition(LAST_TRY)
+    return f"{age} !" if disturbed else age
 
 
 def _invalid(result: events.RateMeasured) -> str:
@@ -169,11 +185,11 @@ def _explanation(device: DeviceState, key: str) -> str:
         if device.ceiling(key) is not None:
             return ""
         return f"no ceiling: {plain(device.absence(key) or 'unknown', 200)}"
-    if state.unsupported is not None:
-        return plain(state.unsupported, 200)
     absence = device.absence(key)
     if absence is not None:
         return plain(absence, 200)
+    if state.unsupported is not None:
+        return plain(state.unsupported, 200)
     if best is not None:
         return plain(best.invalid_reason, 200) or f"no rate ({NOT_AVAILABLE})"
     return "measuring" if device.prober.measuring == key else "not measured"

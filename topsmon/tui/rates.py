@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from topsmon.tui.cells import Line, Span, clip, fit, left, right
+from topsmon.tui.cells import Line, Span, clip, fit, left, right, width_of
 from topsmon.tui.glyphs import Glyphs, bar, spark
 from topsmon.tui.panel import Panel
 from topsmon.tui.rate_rows import RateRow, hidden, rows
@@ -38,7 +38,7 @@ def arrange(width: int) -> Widths:
     held = 9 if full else 0
     shape = 19 if width >= SHAPE_WIDTH else 0
     history = 14 if full else 0
-    status = 18 if room >= 18 + BAR_MIN else 0
+    status = (28 if shape else 18) if room >= 18 + BAR_MIN else 0
     speed_up = 7 if room - status >= 7 + BAR_MIN else 0
     rest = max(0, room - held - shape - history - status - speed_up)
     bar_width = min(rest, BAR_MAX)
@@ -114,8 +114,13 @@ def _line(view: View, row: RateRow, widths: Widths, width: int) -> Line:
     spans += _bar(view, row, widths.bar)
     number = "text" if has_rate else "muted"
     rate = right(row.rate or NOT_AVAILABLE, RATE)
-    spans.append(Span(f"{rate} {left(row.unit, UNIT - 1)}", number))
-    spans.append(Span(right(row.ceiling or NOT_AVAILABLE, widths.ceiling), "muted"))
+    if has_rate:
+        spans.append(Span(f"{rate} {left(row.unit, UNIT - 1)}", number))
+        spans.append(Span(right(row.ceiling or NOT_AVAILABLE, widths.ceiling), "muted"))
+    else:
+        spans.append(Span(rate, number))
+        ceiling = f"{row.ceiling} {row.unit}" if row.ceiling else NOT_AVAILABLE
+        spans.append(Span(right(ceiling, UNIT + widths.ceiling), "muted"))
     device = view.device
     sign = ratio_mark(device, row.key) if device is not None and row.ratio_text else " "
     bad = row.status_role in {"warn", "fail"}
@@ -131,7 +136,9 @@ def _line(view: View, row: RateRow, widths: Widths, width: int) -> Line:
     if widths.shape:
         spans.append(Span("  " + left(row.shape, widths.shape - 2), "muted"))
     if widths.status:
-        spans.append(Span("  " + clip(row.status, widths.status - 2), row.status_role))
+        room = widths.status - 2
+        status = row.status if width_of(row.status) <= room else row.status_short
+        spans.append(Span("  " + clip(status, room), row.status_role))
     return fit(spans, width)
 
 

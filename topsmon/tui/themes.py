@@ -15,6 +15,7 @@ from typing import Any
 from textual.color import Color, ColorParseError
 from textual.theme import Theme
 
+from topsmon.files import read_regular
 from topsmon.tui.palette import ROLE_VARIABLES, VARIABLE_PREFIX
 
 if sys.version_info >= (3, 11):
@@ -25,6 +26,8 @@ else:
 DEFAULT_THEME = "dusk"
 TERMINAL_THEME = "terminal"
 """Uses the terminal's own sixteen colours; the default where there are no more."""
+
+MAX_FILE_BYTES = 1 << 16
 
 REQUIRED_COLORS = ("primary", "warning", "error", "success", "foreground", "background")
 OPTIONAL_COLORS = ("secondary", "accent", "surface", "panel", "boost")
@@ -86,7 +89,10 @@ def _try(path: Path) -> tuple[Theme | None, str]:
 def read(path: Path) -> Theme:
     """Read one theme file; raises ThemeError."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = read_regular(path, MAX_FILE_BYTES + 1)
+        if len(content) > MAX_FILE_BYTES:
+            raise ThemeError(f"larger than {MAX_FILE_BYTES} bytes")
+        document = tomllib.loads(content.decode())
     except OSError as error:
         raise ThemeError(error.strerror or str(error)) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from topsmon import events
 from topsmon.diagnosis import device_word
 from topsmon.state import DeviceState, State
+from topsmon.tui.benchmarks import obstacle
 from topsmon.tui.glyphs import UTF8, Glyphs
 from topsmon.units import PRECISIONS, plain
 
@@ -30,7 +31,8 @@ class View:
 
     `wall` is the epoch time, `interval` the sampling period in s. `selected` and `precision` are
     what the user (or the worst finding) points at; `precisions` are those that are measured;
-    `tab` is the name of the tab on top.
+    `tab` is the name of the tab on top, `checks` the verdicts that its last one shows and `check`
+    the row of the selected one. `torch_problem` says why nothing can be measured.
     """
 
     state: State
@@ -46,11 +48,19 @@ class View:
     benchmarking: frozenset[str] = frozenset()
     training_hint: str | None = None
     tab: str = "live"
+    torch_problem: str | None = None
+    checks: tuple[events.CheckResult, ...] = ()
+    check: int = 0
 
     @property
     def device(self) -> DeviceState | None:
         """The selected device."""
         return self.state.devices.get(self.selected) if self.selected is not None else None
+
+    @property
+    def prevented(self) -> str | None:
+        """Why the selected device cannot be measured, None where it can."""
+        return obstacle(self.state, self.device, self.torch_problem) if self.device else None
 
     def findings_of(self, device: DeviceState) -> tuple[events.Finding, ...]:
         """Findings of one device, worst first."""
@@ -93,6 +103,17 @@ def state_word(view: View, device: DeviceState) -> tuple[str, str]:
     if word == "ok" and device.condition != "ok":
         return CONDITION_WORDS[device.condition]
     return word, "ok" if word == "ok" else "muted"
+
+
+def at_measured_clock(device: DeviceState) -> bool:
+    """True where the ceilings stand for the highest clock measured, since the rated is unknown."""
+    source = device.ceilings.clock_source if device.ceilings is not None else None
+    return device.identity.kind == "cpu" and "measured here" in (source or "")
+
+
+def ceiling_words(device: DeviceState) -> str:
+    """What a share is a share of: "rated", or "ceiling" where no clock is rated."""
+    return "ceiling" if at_measured_clock(device) else "rated"
 
 
 def short_name(device: DeviceState) -> str:

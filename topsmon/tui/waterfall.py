@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from topsmon.diagnosis.waterfall import Step, steps
 from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, clip, fit, left, line_width, right
 from topsmon.tui.panel import Panel
 from topsmon.tui.rate_rows import shape_text, unit_and_scale
-from topsmon.tui.view import View
+from topsmon.tui.view import View, at_measured_clock, ceiling_words
 from topsmon.units import NOT_AVAILABLE, PRECISIONS, percent, plain, significant
 
 LABEL, VALUE, LOST = 14, 7, 8
@@ -25,15 +27,22 @@ class LossWaterfall(Panel):
     def title(self, view: View) -> str:
         """Ask the question that the panel answers, about what is selected."""
         precision = PRECISIONS[view.precision]
-        of = f"  {view.device.label} {precision.label}, % of rated" if view.device else ""
+        of = ""
+        if view.device is not None:
+            of = f"  {view.device.label} {precision.label}, % of {ceiling_words(view.device)}"
         return f"where do the {precision.unit} go?{of}"
+
+    def subtitle(self, view: View) -> str:
+        """Explain the first step where it is no rated one."""
+        measured = view.device is not None and at_measured_clock(view.device)
+        return "top clock: ceiling at the highest clock measured" if measured else ""
 
     def lines(self, view: View, width: int, height: int) -> list[Line]:
         """Return the steps; their causes get lines of their own where there is room."""
         device = view.device
         if device is None or view.precision not in device.rates:
             return []
-        found = steps(device, view.precision, view.findings)
+        found = _steps(view, device)
         unit, scale = unit_and_scale(view.precision, found[0].ops_per_second)
         if height < len(found):
             return [_one_line(view, device, found, unit, scale, width)]
@@ -52,9 +61,21 @@ class LossWaterfall(Panel):
         ratio = device.ratio(view.precision)
         if len(lines) < height and ratio is not None:
             shape = shape_text(view, device.rates[view.precision].best)
-            text = f"{percent(ratio)} of rated" + (f", best at {shape}" if shape else "")
+            text = f"{percent(ratio)} of {ceiling_words(device)}" + (
+                f", best at {shape}" if shape else ""
+            )
             lines.append(fit((Span(left("achieved", LABEL)), Span(text)), width))
         return [(*indent, *line) for line in lines]
+
+
+def _steps(view: View, device: DeviceState) -> tuple[Step, ...]:
+    """The steps; on a CPU without a rated clock the first one is named after what it is."""
+    found = steps(device, view.precision, view.findings)
+    if not at_measured_clock(device):
+        return found
+    first, *rest = found
+    below = [replace(step, cause=step.cause.replace("below rated", "below top")) for step in rest]
+    return (replace(first, label="at top clock"), *below)
 
 
 def _share(step: Step, rated: Step) -> float | None:
@@ -129,12 +150,13 @@ def _one_line(
     width: int,
 ) -> Line:
     """The steps in a row: "989 TFLOPS rated > 625 at held clock -36.9% > 412 best GEMM -21.5%"."""
+    name = "at top clock" if at_measured_clock(device) else "rated"
 
     def spans(*, losses: bool) -> list[Span]:
         found_spans = [Span(f" {device.label} {PRECISIONS[view.precision].label}  ", "strong")]
         for step in found:
             first = step.key == "rated"
-            words = f"{unit} rated" if first else step.label
+            words = f"{unit} {name}" if first else step.label
             lost = f" {_lost(step)}" if losses and _lost(step) else ""
             found_spans.append(Span("" if first else " > ", "muted"))
             found_spans.append(Span(_value(step, scale), "text"))
