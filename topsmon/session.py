@@ -37,6 +37,7 @@ FREE_CPU_SHARE = 0.125
 """Once it counted as in use, it is free again below this share: no coming and going."""
 CRASHES_TO_LEAVE_OUT = 2
 SAVE_SECONDS = 30.0
+NO_BENCHMARKS = "benchmarks are switched off (--no-bench)"
 POLLER = "poller"
 PROBES = Path(__file__).parent / "probes"
 
@@ -65,7 +66,7 @@ class Session:
         self.interval = options.interval
         self.precisions = options.precisions
         self.paused = False
-        self.torch_problem: str | None = None
+        self.torch_problem: str | None = None if options.benchmarks else NO_BENCHMARKS
         self._poller: Worker | None = None
         self._without_driver = False
         self._probers: dict[str, Worker] = {}

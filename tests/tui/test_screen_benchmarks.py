@@ -159,10 +159,13 @@ async def test_a_good_rate_keeps_its_age_beside_a_disturbed_last_try(
 
 async def test_a_missing_rate_has_no_unit_and_its_ceiling_has(open_screen: OpenScreen) -> None:
     state = fold([cpu(), ceilings("cpu", CPU, 3000.0)])
-    async with open_screen(state, size=(120, 40)) as (app, _):
+    async with open_screen(state, size=(120, 40)) as (app, pilot):
         row = line_with(text_of(app), "FP64", "96.0 GFLOPS")
         assert "N/A GFLOPS" not in row
         assert row.index("N/A") < row.index("96.0 GFLOPS")
+        await pilot.resize_terminal(100, 30)
+        await pilot.pause()
+        assert line_with(text_of(app), "FP64", "not measured", "96.0 GFLOPS")
 
 
 async def test_the_ceilings_reason_comes_before_the_benchmarks(open_screen: OpenScreen) -> None:
@@ -191,7 +194,7 @@ async def test_a_measured_clock_is_not_called_rated(open_screen: OpenScreen) -> 
         assert line_with(lines, "achieved", "50.0% of ceiling")
         assert line_with(lines, "ceiling at the highest clock measured")
         assert "rated" not in " ".join(lines)
-        await pilot.resize_terminal(80, 24)
+        await pilot.resize_terminal(80, 18)
         await pilot.pause()
         assert line_with(text_of(app), "192 GFLOPS at top clock")
 

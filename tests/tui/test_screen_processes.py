@@ -58,6 +58,15 @@ async def test_the_cpus_users_are_counted_in_cores(open_screen: OpenScreen) -> N
         assert line_with(text_of(app), "24093", "0.98 cores, ada, python3 train.py")
 
 
+async def test_a_long_command_keeps_its_script(open_screen: OpenScreen) -> None:
+    command = "/usr/bin/python3 /home/ada/projects/language-model/source/train.py --steps 10000"
+    entry = events.ProcessEntry(pid=9, user="ada", cpu_cores=1.0, command=command)
+    state = cpu_only()
+    state.apply(events.Processes(**stamp(), device="cpu", entries=(entry, COMPILER)), NOW)
+    async with open_screen(state, size=(120, 40)) as (app, _):
+        assert line_with(text_of(app), " 9 ", "1.0", "ada", "python3 train.py")
+
+
 async def test_one_line_for_the_largest_user_of_a_gpu(open_screen: OpenScreen) -> None:
     state = eight(ticks=2)
     users = events.Processes(**stamp(), device="GPU-00000000", entries=(COMPILER, TRAINING))

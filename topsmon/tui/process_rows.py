@@ -5,18 +5,18 @@ from __future__ import annotations
 from topsmon import events
 from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, clip, fit, left, right
-from topsmon.units import NOT_AVAILABLE, gibibytes, plain, significant
+from topsmon.units import NOT_AVAILABLE, command_words, gibibytes, plain, significant
 
 HEAD = 9
 PID, AMOUNT, USER = 8, 8, 9
+SHORTEST = 24
+"""Characters of a command, however narrow its column is."""
 
 
-def command_text(entry: events.ProcessEntry) -> str:
-    """Program and arguments without the program's directory: "python3 train.py --lr 1e-4"."""
-    if not entry.command:
-        return plain(entry.name or NOT_AVAILABLE, 200)
-    program, blank, arguments = entry.command.strip().partition(" ")
-    return plain(program.rpartition("/")[2] + blank + arguments, 2000)
+def command_text(entry: events.ProcessEntry, limit: int = 2000) -> str:
+    """Program and arguments without the program's folder, in at most `limit` characters."""
+    words = command_words(entry.command or "", max(limit, SHORTEST))
+    return words or plain(entry.name or NOT_AVAILABLE, 200)
 
 
 def process_lines(device: DeviceState, width: int, room: int) -> list[Line]:
@@ -62,19 +62,21 @@ def _first(device: DeviceState, entries: list[events.ProcessEntry], width: int) 
     if _counts_cores(device):
         first = max(entries, key=lambda entry: entry.cpu_cores or 0.0)
     more = f" +{len(entries) - 1} more" if len(entries) > 1 else ""
-    text = f"PID {first.pid}, {amount_text(device, first)}: {command_text(first)}"
     head = left("used by", HEAD) + " "
-    text = clip(text, width - len(head) - len(more))
+    who = f"PID {first.pid}, {amount_text(device, first)}: "
+    room = width - len(head) - len(more)
+    text = clip(who + command_text(first, room - len(who)), room)
     return fit((Span(head, "muted"), Span(text), Span(more, "muted")), width)
 
 
 def _row(device: DeviceState, entry: events.ProcessEntry, width: int) -> Line:
     amount = amount_text(device, entry, unit=False)
+    room = width - PID - AMOUNT - USER - 3
     return fit(
         (
             Span(f"{right(str(entry.pid), PID)}{right(amount, AMOUNT)}  ", "text"),
             Span(left(plain(entry.user or "", 40), USER) + " ", "muted"),
-            Span(command_text(entry), "text"),
+            Span(command_text(entry, room), "text"),
         ),
         width,
     )

@@ -111,14 +111,19 @@ def _line(view: View, row: RateRow, widths: Widths, width: int) -> Line:
     if not row.runs:
         spans.append(Span(clip(row.explanation, width - widths.label - 1), "muted"))
         return fit(spans, width)
-    spans += _bar(view, row, widths.bar)
+    over = not has_rate and len(row.explanation) > widths.bar
+    if over:
+        # The words say that there is no rate: they may stand where it would.
+        spans.append(Span(left(row.explanation, widths.bar + RATE), "muted"))
+    else:
+        spans += _bar(view, row, widths.bar)
     number = "text" if has_rate else "muted"
     rate = right(row.rate or NOT_AVAILABLE, RATE)
     if has_rate:
         spans.append(Span(f"{rate} {left(row.unit, UNIT - 1)}", number))
         spans.append(Span(right(row.ceiling or NOT_AVAILABLE, widths.ceiling), "muted"))
     else:
-        spans.append(Span(rate, number))
+        spans.append(Span("" if over else rate, number))
         ceiling = f"{row.ceiling} {row.unit}" if row.ceiling else NOT_AVAILABLE
         spans.append(Span(right(ceiling, UNIT + widths.ceiling), "muted"))
     device = view.device
