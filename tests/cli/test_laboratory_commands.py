@@ -130,3 +130,8 @@ def test_flops_of_a_model_in_the_current_directory(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr.decode()
     assert 2 * 32 * 224 * 224 * 128 * 64 * 9 == 236_760_072_192
     assert "236760072192" in result.stdout.decode()
+    given = run(
+        "flops", "model.py:make", "--input", "1x64x8x8", "--bandwidth", "50", "--json", cwd=tmp_path
+    )
+    document = json.loads(given.stdout)
+    assert document["device"]["memory_bandwidth_bytes_per_second"] == 50e9

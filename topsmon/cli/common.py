@@ -158,12 +158,24 @@ def prepare_simulation(name: str | None) -> dict[str, str]:
 
     from topsmon.simulated import SCENARIOS, SimulationError, prepare
 
+    if name == "list":
+        list_scenarios()
+        raise click.exceptions.Exit(OK)
     if name not in SCENARIOS and not name.endswith(".json"):
         raise click.UsageError(f"--simulate {name}: no such scenario; see topsmon --simulate list")
     try:
         return prepare(name, platformdirs.user_cache_path("topsmon") / "simulated")
     except SimulationError as error:
         raise Failure(str(error)) from error
+
+
+def list_scenarios() -> None:
+    """Print the names of the simulated driver's scenarios."""
+    from topsmon.simulated import SCENARIOS
+
+    longest = max(len(name) for name in SCENARIOS)
+    for name, scenario in SCENARIOS.items():
+        click.echo(f"{name:<{longest}}  {scenario.description}")
 
 
 def enter_simulation(common: Common) -> None:

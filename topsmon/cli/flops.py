@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import subprocess
 import sys
@@ -10,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 import topsmon
+from topsmon import events
 from topsmon.cli.common import (
     OK,
     Common,
     Failure,
+    Number,
     common_options,
     remembering_state,
     width,
@@ -41,6 +45,12 @@ COUNTER = Path(topsmon.__file__).parent / "flops"
 @click.option("--training", is_flag=True, help="Count the backward pass too.")
 @click.option("--input-grad", is_flag=True, help="The inputs need a gradient as well.")
 @click.option("--dtype", metavar="DTYPE", help="Convert the module first, as float16.")
+@click.option(
+    "--bandwidth",
+    type=Number(0.001, 1e6),
+    metavar="GB/S",
+    help="Memory bandwidth to hold bytes against; without a rated one it is measured (2 s).",
+)
 @click.option("--precision", metavar="KEY", help="Best time at this precision alone, as bf16.")
 @click.option("--depth", type=click.IntRange(1), help="Sum up modules below this depth.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -52,6 +62,7 @@ def command(
     training: bool,
     input_grad: bool,
     dtype: str | None,
+    bandwidth: float | None,
     precision: str | None,
     depth: int | None,
     as_json: bool,
@@ -65,7 +76,7 @@ def command(
     options += ["--training"] * training + ["--input-grad"] * input_grad
     options += ["--dtype", dtype] if dtype else []
     options += ["--debug"] * common.debug
-    device = _device(common)
+    device = _device(common, bandwidth)
     counted = _count(common, target, options)
     from topsmon.report import flops
     from topsmon.report.counted import load
@@ -106,12 +117,38 @@ def _count(common: Common, target: str, options: list[str]) -> bytes:
     return result.stdout
 
 
-def _device(common: Common) -> Device:
-    """The first GPU, or the CPU, with the clock it was last measured at."""
+def _device(common: Common, bandwidth: float | None) -> Device:
+    """The first GPU, or the CPU, with the clock it was last measured at and a memory bandwidth."""
     state = remembering_state(common)
     from topsmon.report.flops import Device
 
     device = next(iter(state.ordered()), None)
     if device is None:
         raise Failure("no device to hold the count against")
-    return Device(device.identity.name, device.ceilings)
+    ceilings = device.ceilings
+    if ceilings is not None:
+        if bandwidth is not None:
+            ceilings = _with_bandwidth(ceilings, bandwidth * 1e9, "--bandwidth")
+        elif ceilings.memory_bandwidth_bytes_per_second is None and not device.identity.mig:
+            measured = _measured_bandwidth(common, device.key)
+            if measured is not None:
+                ceilings = _with_bandwidth(ceilings, measured, "DRAM copy, measured now")
+    return Device(device.identity.name, ceilings)
+
+
+def _with_bandwidth(ceilings: events.Ceilings, value: float, source: str) -> events.Ceilings:
+    return msgspec.structs.replace(
+        ceilings, memory_bandwidth_bytes_per_second=value, memory_bandwidth_source=source
+    )
+
+
+def _measured_bandwidth(common: Common, key: str) -> float | None:
+    """Copy bandwidth in bytes/s; None where it could not be measured undisturbed."""
+    from topsmon.cli.measure import measure
+
+    outcome = measure(dataclasses.replace(common, only=(key,)), ("memory",), seconds=1.0)
+    device = outcome.state.devices.get(key)
+    result = device.probes.get("memory") if device is not None else None
+    if result is None or not result.valid or result.correct is False:
+        return None
+    return result.values.get("copy_bytes_per_second")

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from topsmon import __version__
-from topsmon.cli.common import DEVICES_HELP, OK, Common, Number, split_list
+from topsmon.cli.common import DEVICES_HELP, OK, Common, Number, list_scenarios, split_list
 
 NO_SETTINGS = frozenset({"once", "as_json", "config", "version", "help"})
 """Options that ask for something now and have no place in a file of defaults."""
@@ -186,7 +186,7 @@ def root(
     )
     context.obj = common
     if simulate == "list":
-        _list_scenarios()
+        list_scenarios()
         context.exit(OK)
     if context.invoked_subcommand is not None:
         return
@@ -204,11 +204,3 @@ def _has_screen() -> bool:
     streams = (sys.stdin, sys.stdout, sys.stderr)
     terminals = all(stream is not None and stream.isatty() for stream in streams)
     return terminals and os.environ.get("TERM", "") not in {"", "dumb"}
-
-
-def _list_scenarios() -> None:
-    from topsmon.simulated import SCENARIOS
-
-    width = max(len(name) for name in SCENARIOS)
-    for name, scenario in SCENARIOS.items():
-        click.echo(f"{name:<{width}}  {scenario.description}")

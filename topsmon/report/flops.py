@@ -60,8 +60,9 @@ class Device(NamedTuple):
             return self.ceilings.unknown or "no ceiling is known, so bound and best time are N/A"
         if self.ceilings.memory_bandwidth_bytes_per_second is None:
             return (
-                "its memory bandwidth is not known, so bound is N/A and best is the time of"
-                " computing alone"
+                "its memory bandwidth is not known (not rated, and not to be measured undisturbed"
+                " now; --bandwidth gives it), so bound is N/A and best is the time of computing"
+                " alone"
             )
         return ""
 
