@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from screen_demo import NOW, WALL, FakeSession
+from screen_text import OpenScreen
 from textual.pilot import Pilot
 
 from topsmon import events
@@ -17,9 +18,6 @@ from topsmon.tui import themes
 from topsmon.tui.app import TopsmonApp
 from topsmon.tui.glyphs import ASCII, UTF8
 from topsmon.tui.options import ScreenOptions
-
-Opened = AbstractAsyncContextManager[tuple[TopsmonApp, Pilot]]
-OpenScreen = Callable[..., Opened]
 
 
 @pytest.fixture(autouse=True)
@@ -71,9 +69,3 @@ def open_screen(make_app: Callable[..., TopsmonApp]) -> OpenScreen:
             yield app, pilot
 
     return opened
-
-
-def text_of(app: TopsmonApp) -> list[str]:
-    """What stands on the terminal, line by line, after all filters."""
-    strips = app.screen._compositor.render_strips()
-    return ["".join(segment.text for segment in strip) for strip in strips]

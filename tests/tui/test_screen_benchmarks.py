@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import OpenScreen, text_of
 from screen_demo import CPU, FakeSession, ceilings, cpu, cpu_only, eight, fold, rate, ready, stamp
+from screen_text import OpenScreen, text_of
 from test_screen_live import line_with
 
 from topsmon import events

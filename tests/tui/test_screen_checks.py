@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from conftest import OpenScreen, text_of
 from screen_demo import NOW, WALL, FakeSession, capped_finding, cpu_only, eight, rate, stamp
+from screen_text import OpenScreen, text_of
 from test_screen_live import SIZES, line_with
 
 from topsmon import checks, events

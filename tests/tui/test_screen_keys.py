@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import OpenScreen, text_of
 from screen_demo import NOW, FakeSession, capped_finding, cpu_only, eight, fold, sample
+from screen_text import OpenScreen, text_of
 
 from topsmon.tui import dialogs
 from topsmon.tui.app import TopsmonApp

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 
 import pytest
-from conftest import OpenScreen, text_of
 from rich.cells import cell_len
 from screen_demo import (
     GIB,
@@ -24,6 +23,7 @@ from screen_demo import (
     sample,
     stamp,
 )
+from screen_text import OpenScreen, text_of
 
 from topsmon import events
 from topsmon.state import State

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import OpenScreen, text_of
 from rich.cells import cell_len
 from screen_demo import GIB, NOW, ceilings, fold, gpu, host, rate, sample, stamp
+from screen_text import OpenScreen, text_of
 
 from topsmon import events
 from topsmon.state import State

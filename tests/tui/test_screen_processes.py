@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from conftest import OpenScreen, text_of
 from screen_demo import GIB, NOW, cpu_only, eight, stamp
+from screen_text import OpenScreen, text_of
 from test_screen_live import end_of, line_with
 
 from topsmon import events
