@@ -167,12 +167,17 @@ def test_invalid_results_stay_with_their_reason() -> None:
     line = roofline.build(
         h100(rate("bf16", 300e12, valid=False, invalid_reason="another process uses GPU 0"))
     )
-    assert "not valid: another process uses GPU 0" in line.roof("bf16", "measured").detail
+    roof = line.roof("bf16", "measured")
+    assert (roof.detail, roof.invalid_reason) == (
+        "GEMM 8192³, not valid",
+        "another process uses GPU 0",
+    )
     (point,) = line.points
     assert not point.trusted
     assert not line.roof("bf16", "measured").trusted
     assert any(note.startswith("! marks") for note in line.notes)
-    assert "another process" in point.detail
+    assert line.notes.count("Not valid: another process uses GPU 0.") == 1
+    assert (point.detail, point.invalid_reason) == ("not valid", "another process uses GPU 0")
 
 
 def test_results_of_an_earlier_session_are_called_that() -> None:

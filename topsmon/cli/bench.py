@@ -70,8 +70,9 @@ def command(
 ) -> None:
     """Measure rates per precision and bandwidths, or the named precisions and probes alone.
 
-    Exit codes: 0 measured (with --against: no regression), 1 regression, 2 wrong result,
-    3 could not be measured or told, 130 interrupted.
+    Exit codes: 0 at least one number is valid, whatever was disturbed (with --against: no
+    regression), 1 regression, 2 wrong result or a rate of 0 (nothing was computed), 3 could not be
+    measured or told, 130 interrupted.
     """
     from topsmon.report import bench
 
@@ -126,13 +127,17 @@ def _advice(outcome: Outcome) -> str:
 
 
 def _exit_code(outcome: Outcome) -> int:
+    from topsmon.report.shown import nothing_computed
+
     if outcome.interrupted:
         return INTERRUPTED
     devices = [outcome.state.devices[key] for key in outcome.devices]
     results: list[events.RateMeasured | events.ProbeResult] = []
     for device in devices:
-        results += [rate.latest for rate in device.rates.values() if rate.latest is not None]
+        for rate in device.rates.values():
+            last = (rate.latest, rate.wrong, *rate.by_shape.values())
+            results += [one for one in last if one is not None]
         results += device.probes.values()
-    if any(one.correct is False for one in results):
+    if any(one.correct is False or nothing_computed(one) for one in results):
         return FAIL
     return OK if any(one.valid for one in results) else UNKNOWN

@@ -8,6 +8,9 @@ from topsmon import events
 
 SCHEMA = "topsmon.check/1"
 
+BY_SETTING = "a setting, no defect"
+"""Ends the cause of a failure that somebody has set so."""
+
 STATE_WORDS = ("PASS", "WARN", "FAIL", "NO-VERDICT", "INVALID", "EMULATED", "UNSUPPORTED")
 
 
@@ -40,7 +43,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"format":
     """All verdicts of one run on one machine.
 
     `status` is OK, WARN, FAIL or UNKNOWN; `exit_code` what it means under the run's options.
-    `started_unix_seconds` is wall-clock time.
+    `started_unix_seconds` is wall-clock time. `cached`: no new run, but one of `age_seconds` ago.
     """
 
     format: str = SCHEMA
@@ -51,6 +54,8 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"format":
     status: str
     exit_code: int
     interrupted: bool = False
+    cached: bool = False
+    age_seconds: float | None = None
     selection: Selection = Selection()
     driver_version: str | None = None
     cuda_version: str | None = None
@@ -104,6 +109,23 @@ def subject(document: CheckDocument) -> str:
     names = [f"{gpus} GPU{'s' if gpus > 1 else ''}"] if gpus else []
     names += ["CPU"] if any(device.kind == "cpu" for device in document.devices) else []
     return " and ".join(names) or "no device"
+
+
+def age(document: CheckDocument) -> str:
+    """That the verdict is no fresh one: "cached, 47 s old"; "" for a fresh one."""
+    if not document.cached or document.age_seconds is None:
+        return ""
+    return f"cached, {document.age_seconds:.0f} s old"
+
+
+def without_gpu(document: CheckDocument) -> str:
+    """What to do after a quick check of a machine that has no GPU, else ""."""
+    if not document.selection.quick or document.devices or document.status != "UNKNOWN":
+        return ""
+    return (
+        "no GPU: --quick reads only the NVIDIA driver; without --quick the CPU is checked; "
+        "--unknown-ok makes this exit 0"
+    )
 
 
 def worst_first(document: CheckDocument) -> list[events.CheckResult]:

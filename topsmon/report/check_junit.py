@@ -12,7 +12,7 @@ import re
 from xml.etree import ElementTree as ET
 
 from topsmon import events
-from topsmon.report.check_document import CheckDocument
+from topsmon.report.check_document import CheckDocument, age
 from topsmon.units import plain
 
 _NO_CHARACTER = re.compile("[\ufffe\uffff]")
@@ -52,6 +52,7 @@ def _properties(document: CheckDocument) -> ET.Element:
         "driver": document.driver_version,
         "cuda": document.cuda_version,
         "simulated": document.selection.simulated,
+        "cached": age(document) or None,
         "interrupted": "true" if document.interrupted else None,
     }
     for name, value in named.items():

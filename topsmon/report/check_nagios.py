@@ -2,6 +2,7 @@
 
 Format: Monitoring Plugins Development Guidelines, 'label'=value[unit];[warn];[crit];[min];[max].
 A threshold "10:" raises an alert below 10, "10" one above it.
+A value that must not be trusted is U, as the guidelines have it for one that is not known.
 """
 
 from __future__ import annotations
@@ -9,7 +10,14 @@ from __future__ import annotations
 import re
 
 from topsmon import events
-from topsmon.report.check_document import CheckDocument, in_words, subject, worst_first
+from topsmon.report.check_document import (
+    CheckDocument,
+    age,
+    in_words,
+    subject,
+    without_gpu,
+    worst_first,
+)
 from topsmon.units import plain
 
 WORDS = {0: "OK", 1: "WARNING", 2: "CRITICAL"}
@@ -27,7 +35,8 @@ def nagios(document: CheckDocument) -> str:
     """Return the line, with its newline."""
     word = WORDS.get(document.exit_code, "UNKNOWN")
     simulated = document.selection.simulated
-    text = f"{f'SIMULATED {simulated}: ' if simulated else ''}{_text(document)}"
+    notes = filter(None, (f"SIMULATED {simulated}" if simulated else "", age(document)))
+    text = "".join(f"{note}: " for note in notes) + _text(document)
     data = " ".join(
         line for result in document.checks if (line := _performance(result)) is not None
     )
@@ -41,7 +50,7 @@ def _text(document: CheckDocument) -> str:
     if document.interrupted:
         summary = f"interrupted; {summary}"
     if not against:
-        return summary
+        return "; ".join(filter(None, (summary, without_gpu(document))))
     worst = against[0]
     cause = worst.cause or worst.title
     value = f" {worst.value_text}" if worst.value_text else ""
@@ -54,7 +63,8 @@ def _performance(result: events.CheckResult) -> str | None:
     ending, scale, unit = SCALES[result.unit]
     label = re.sub(r"[^a-z0-9]+", "_", f"{result.label} {result.check}".lower()).strip("_")
     limits = [_limit(result, limit, scale) for limit in (result.pass_limit, result.fail_limit)]
-    fields = [f"{_decimal(result.value / scale)}{unit}", *limits, "0"]
+    value = "U" if result.state == "INVALID" else f"{_decimal(result.value / scale)}{unit}"
+    fields = [value, *limits, "0"]
     return f"{label}_{ending}={';'.join(fields)}"
 
 

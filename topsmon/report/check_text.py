@@ -10,7 +10,15 @@ from typing import NamedTuple
 import msgspec
 
 from topsmon import events
-from topsmon.report.check_document import CheckDocument, in_words, subject, worst_first
+from topsmon.report.check_document import (
+    BY_SETTING,
+    CheckDocument,
+    age,
+    in_words,
+    subject,
+    without_gpu,
+    worst_first,
+)
 from topsmon.units import plain
 
 HEADINGS = ("device", "check", "state", "measured", "expected", "basis, or why there is no verdict")
@@ -61,7 +69,12 @@ def text(
     lines += _table(rows, width, colour=colour)
     for finding in _findings(document, width, colour=colour):
         lines += ["", *finding]
-    lines += ["", _verdict(document, colour=colour)]
+    advice = without_gpu(document)
+    lines += [
+        "",
+        *(_wrapped(advice, "", width) if advice else ()),
+        _verdict(document, colour=colour),
+    ]
     if any(row.first.experimental and row.first.threshold_text for row in rows):
         note = f"{EXPERIMENTAL} chosen by topsmon, since nobody published one: it never fails"
         lines.insert(-1, note)
@@ -78,6 +91,7 @@ def _heading(document: CheckDocument) -> str:
         parts.append("quick: the driver alone, nothing was measured")
     if document.selection.simulated:
         parts.append(f"SIMULATED {document.selection.simulated}")
+    parts += filter(None, [age(document)])
     return "  ".join(parts)
 
 
@@ -101,7 +115,8 @@ def _rows(results: Sequence[events.CheckResult]) -> list[_Row]:
         for result in results:
             if result.check == check:
                 cause = "" if result.state == "PASS" else result.cause
-                key = (result.state, result.threshold_text, result.basis, cause)
+                words = "" if result.value is not None else result.value_text
+                key = (result.state, result.threshold_text, result.basis, cause, words)
                 groups.setdefault(key, []).append(result)
         rows += [_Row(tuple(group)) for group in groups.values()]
     return rows
@@ -234,26 +249,47 @@ def _painted(shown: str, word: str) -> str:
 def _findings(document: CheckDocument, width: int | None, *, colour: bool) -> Iterator[list[str]]:
     """One paragraph for each cause, worst first: what it is about, the numbers, what to do."""
     groups: dict[tuple[str, ...], list[events.CheckResult]] = {}
-    for result in worst_first(document):
+    harmless = [one for one in document.checks if one.state == "INVALID" and not one.unknown]
+    for result in (*worst_first(document), *harmless):
         cause = result.cause or result.title
         if result.state not in ("WARN", "FAIL"):
             cause = _NUMBER.sub("", cause)
         key = (result.state, cause, result.remedy, result.command)
         groups.setdefault(key, []).append(result)
+    told: set[tuple[str, str]] = set()
     for results in groups.values():
-        yield _paragraph(results, width, colour=colour)
+        yield _paragraph(results, told, width, colour=colour)
 
 
-def _paragraph(results: list[events.CheckResult], width: int | None, *, colour: bool) -> list[str]:
+def _remedy(
+    first: events.CheckResult, labels: str, told: set[tuple[str, str]], width: int | None
+) -> list[str]:
+    """What to do, told once for each device: one cause often shows in several checks."""
+    new = [
+        words for words in (first.remedy, first.command) if words and (labels, words) not in told
+    ]
+    told |= {(labels, words) for words in new}
+    remedy = first.remedy if not first.remedy or first.remedy in new else "see above"
+    lines = _wrapped(remedy, "   -> ", width) if remedy else []
+    return lines + ([f"      {plain(first.command)}"] if first.command in new else [])
+
+
+def _paragraph(
+    results: list[events.CheckResult],
+    told: set[tuple[str, str]],
+    width: int | None,
+    *,
+    colour: bool,
+) -> list[str]:
     first = results[0]
     labels = _labels(list({result.label: result for result in results}.values()))
+    remedy = _remedy(first, labels, told, width)
     heading = _wrapped(f"{first.state}  {labels}  {_cause(results)}", "", width, hanging=6)
     if colour:
         word = _painted(first.state, first.state)
         heading[0] = word + heading[0].removeprefix(first.state)
     if first.state not in ("WARN", "FAIL"):
         checks = ", ".join(dict.fromkeys(result.check for result in results))
-        remedy = _wrapped(first.remedy, "   -> ", width) if first.remedy else []
         return [*heading, *_wrapped(checks, "      ", width), *remedy]
     facts = (*_measured(results), *first.evidence)
     bases = dict.fromkeys(result.basis for result in results if result.basis)
@@ -261,8 +297,7 @@ def _paragraph(results: list[events.CheckResult], width: int | None, *, colour: 
     return [
         *heading,
         *(line for fact in facts for line in _wrapped(fact, "      ", width)),
-        *(_wrapped(first.remedy, "   -> ", width) if first.remedy else ()),
-        *([f"      {plain(first.command)}"] if first.command else []),
+        *remedy,
         *(_wrapped(f"basis: {basis}", "      ", width) if basis else ()),
     ]
 
@@ -301,8 +336,25 @@ def _wrapped(
     )
 
 
+def _meaning(document: CheckDocument) -> str:
+    """What the exit code says, and which option made it another than the verdict's."""
+    code, status = document.exit_code, document.status
+    unknown = any(result.unknown for result in document.checks)
+    if status == "WARN" and code == 0:
+        both = " and --unknown-ok" if unknown else ""
+        return f"exit 0 because of --fail-on fail{both}"
+    if status == "WARN" and code == 3:
+        return "exit 3 because of --fail-on fail: warnings do not count, what is unknown does"
+    if status == "UNKNOWN" and code == 0:
+        return "exit 0 because of --unknown-ok"
+    failed = [result for result in document.checks if result.state == "FAIL"]
+    if code == 2 and failed and all(result.cause.endswith(BY_SETTING) for result in failed):
+        return "exit 2: far too slow by a setting; no sign of a defect"
+    return MEANINGS.get(code, f"exit {code}")
+
+
 def _verdict(document: CheckDocument, *, colour: bool) -> str:
-    meaning = MEANINGS.get(document.exit_code, f"exit {document.exit_code}")
+    meaning = _meaning(document)
     word = "INTERRUPTED" if document.interrupted else document.status
     shown = _painted(word, word) if colour else word
     seconds = document.duration_seconds

@@ -12,10 +12,19 @@ from topsmon.report.bench import model
 from topsmon.report.bench.precisions import result
 from topsmon.report.bench.probes import bandwidths, energy, latencies, pcie, sustained
 from topsmon.report.bench.words import grouped
+from topsmon.report.shown import at_top_clock
 from topsmon.state import DeviceState, State
 from topsmon.units import PRECISIONS, plain
 
 PROBES_SHOWN = ("memory", "cache", "transfer", "launch")
+GPU_ONLY: Mapping[str, str] = MappingProxyType(
+    {
+        "transfer": "a CPU has no transfer between host and device",
+        "overlap": "a CPU has no transfer between host and device to overlap with work",
+        "sparsity": "2:4 sparse products are measured on GPUs alone",
+    }
+)
+"""Why a CPU has no number of a probe."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
@@ -71,6 +80,7 @@ def _device(
         board=ceilings.board if ceilings is not None else None,
         mig=identity.mig,
         no_ceiling=_safe(ceilings.unknown) if ceilings is not None else None,
+        at_top_clock=at_top_clock(ceilings),
         conditions=_conditions(device, precisions),
         precisions=precisions,
         bandwidths=bandwidths(device),
@@ -131,7 +141,8 @@ def _not_measured(
     silent = "" if device.condition == "ok" else f"the device is {device.condition}"
     for key in asked:
         if key not in have:
-            reasons.setdefault(key, missing or silent or "no result came")
+            never = GPU_ONLY.get(key, "") if device.identity.kind == "cpu" else ""
+            reasons.setdefault(key, never or missing or silent or "no result came")
     return {key: plain(reason, 300) for key, reason in reasons.items()}
 
 

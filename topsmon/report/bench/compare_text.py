@@ -35,7 +35,7 @@ from topsmon.units import NOT_AVAILABLE, PRECISIONS, bandwidth, plain, rate, si
 MEANINGS = {
     EXIT_OK: "exit 0",
     EXIT_REGRESSION: "exit 1",
-    EXIT_WRONG: "exit 2: a result is wrong now",
+    EXIT_WRONG: "exit 2: a result is wrong now, or 0",
     EXIT_UNKNOWN: "exit 3: what cannot be told says nothing bad about the machine",
 }
 COUNTED: dict[Verdict, str] = {

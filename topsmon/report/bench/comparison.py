@@ -20,7 +20,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
     `change_ratio` is now / before - 1: of a time, less is better. `noise_ratio` is the change up to
     which nothing can be told from chance. `judged` False: this kind of value has no spread, so that
-    no two runs could tell. `wrong`: the result is wrong now.
+    no two runs could tell. `wrong`: the result is wrong now, or nothing was computed at all (0).
     """
 
     key: str
@@ -72,7 +72,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def exit_code(comparison: Comparison) -> int:
-    """2: a result is wrong now; 1: a regression; 3: something could not be told; 0: neither."""
+    """2: a result is wrong or 0 now; 1: a regression; 3: something cannot be told; 0: neither."""
     rows = [row for device in comparison.devices for row in device.rows if row.judged]
     if any(row.wrong for row in rows):
         return EXIT_WRONG

@@ -55,6 +55,11 @@ class Burst(msgspec.Struct, frozen=True, kw_only=True):
         return known and self.valid and self.correct is not False
 
     @property
+    def nothing_computed(self) -> bool:
+        """True for a measured 0: a failure and no slow device."""
+        return self.rate_ops_per_second == 0
+
+    @property
     def iqr_ratio(self) -> float | None:
         """Distance of the quartiles over the median."""
         return iqr_ratio(
@@ -112,6 +117,12 @@ class PrecisionResult(msgspec.Struct, frozen=True, kw_only=True):
         """True for a rate of this session that may be compared."""
         return self.best.trusted and not self.remembered
 
+    @property
+    def nothing_computed(self) -> bool:
+        """True if a shape has a rate of 0 now: a failure, whatever the other shapes show."""
+        found = (self.best, *self.bursts)
+        return not self.remembered and any(one.nothing_computed for one in found)
+
 
 class ProbeValue(msgspec.Struct, frozen=True, kw_only=True):
     """What every value of a probe has; `name` is for people ("DRAM copy").
@@ -164,6 +175,11 @@ class Bandwidth(ProbeValue, frozen=True, kw_only=True):
     def median(self) -> float | None:
         """In bytes per second."""
         return self.bytes_per_second
+
+    @property
+    def nothing_moved(self) -> bool:
+        """True for a measured 0: a failure and no slow device."""
+        return self.bytes_per_second == 0
 
     @property
     def quartiles(self) -> tuple[float | None, float | None]:
@@ -235,7 +251,10 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchDevice(msgspec.Struct, frozen=True, kw_only=True):
-    """One device. `not_measured` has the reason for each precision and probe without a number."""
+    """One device. `not_measured` has the reason for each precision and probe without a number.
+
+    `at_top_clock`: its compute ceilings are at the highest clock measured, no rated one is known.
+    """
 
     device: str
     kind: str
@@ -247,6 +266,7 @@ class BenchDevice(msgspec.Struct, frozen=True, kw_only=True):
     board: str | None = None
     mig: bool = False
     no_ceiling: str | None = None
+    at_top_clock: bool = False
     conditions: Conditions = Conditions()
     precisions: tuple[PrecisionResult, ...] = ()
     bandwidths: tuple[Bandwidth, ...] = ()

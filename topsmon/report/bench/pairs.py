@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import msgspec
@@ -17,8 +17,10 @@ from topsmon.report.bench.model import (
     Burst,
     PrecisionResult,
     ProbeValue,
+    Shape,
 )
-from topsmon.report.bench.words import shape_words
+from topsmon.report.bench.words import grouped, shape_words
+from topsmon.report.shown import NOTHING_COMPUTED
 
 
 class Pair(NamedTuple):
@@ -112,8 +114,12 @@ def _rate_pair(
         now=second.rate_ops_per_second,
         change_ratio=_ratio(first.rate_ops_per_second, second.rate_ops_per_second),
         shape=first.shape if first.shape == second.shape else None,
-        wrong=now.best.correct is False,
+        wrong=now.best.correct is False or now.nothing_computed,
     )
+    if now.nothing_computed and now.best.correct is not False:
+        zero = _by_size({burst.shape for burst in now.bursts if burst.nothing_computed})
+        where = f" ({', '.join(map(shape_words, zero))})" if zero else ""
+        return Pair(msgspec.structs.replace(row, reason=f"{NOTHING_COMPUTED}{where}"))
     if row.wrong:
         error = now.best.invalid_reason or "it differs from the FP64 reference"
         return Pair(msgspec.structs.replace(row, reason=f"wrong now: {error}", change_ratio=None))
@@ -152,11 +158,7 @@ def _unlike(
         if doubt:
             return f"{when} {doubt}"
     if not found:
-        shapes = [
-            ", ".join(shape_words(burst.shape) for burst in result.bursts) or "none"
-            for result in (before, now)
-        ]
-        return f"no shape in common: {shapes[0]} before, {shapes[1]} now"
+        return _no_shape(before, now)
     if first.emulated != second.emulated:
         return f"emulated only {'before' if first.emulated else 'now'}"
     threads = (first.threads, second.threads)
@@ -165,15 +167,43 @@ def _unlike(
     return ""
 
 
+def _no_shape(before: PrecisionResult, now: PrecisionResult) -> str:
+    """Why no shape can be compared: none is in both runs, or none is valid in both."""
+    old, new = ({one.shape: one for one in result.bursts if one.shape} for result in (before, now))
+    if not set(old) & set(new):
+        words = [", ".join(map(shape_words, _by_size(found))) or "none" for found in (old, new)]
+        return f"no shape in common: {words[0]} before, {words[1]} now"
+    doubts = [
+        (f"{shape_words(shape)} {when}", _burst_doubt(found[shape]))
+        for when, found in (("before", old), ("now", new))
+        for shape in _by_size(set(old) & set(new))
+        if not found[shape].trusted
+    ]
+    told = "; ".join(f"{names}: {reason}" for names, reason in grouped(doubts))
+    return f"no shape is valid in both runs: {told}"
+
+
+def _by_size(shapes: Iterable[Shape | None]) -> list[Shape]:
+    """The least work first."""
+    return sorted((one for one in shapes if one), key=lambda shape: (math.prod(shape), shape))
+
+
+def _burst_doubt(burst: Burst) -> str:
+    """Why a burst is not to be compared."""
+    if burst.correct is False:
+        return "the result was wrong"
+    if burst.nothing_computed:
+        return "nothing was computed"
+    return f"not valid: {burst.invalid_reason or 'no reason is given'}"
+
+
 def _doubt(result: PrecisionResult) -> str:
     """Why a rate is not to be compared at all, "" where it may be."""
     if result.remembered:
         return "it was of an earlier session"
-    if result.best.correct is False:
-        return "the result was wrong"
-    if not result.best.trusted:
-        return f"not valid: {result.best.invalid_reason or 'no reason is given'}"
-    return ""
+    if result.nothing_computed:
+        return "nothing was computed"
+    return "" if result.best.trusted else _burst_doubt(result.best)
 
 
 def _ratio(before: float | None, now: float | None) -> float | None:
@@ -208,6 +238,7 @@ def _unit(value: ProbeValue) -> str:
 
 
 def _value_pair(before: ProbeValue, now: ProbeValue, reason: str) -> Pair:
+    nothing = isinstance(now, Bandwidth) and now.nothing_moved
     has_spread = before.quartiles[0] is not None or now.quartiles[0] is not None
     row = Row(
         key=before.name,
@@ -217,13 +248,15 @@ def _value_pair(before: ProbeValue, now: ProbeValue, reason: str) -> Pair:
         before=before.median,
         now=now.median,
         change_ratio=_ratio(before.median, now.median),
-        judged=has_spread or now.correct is False,
-        wrong=now.correct is False,
+        judged=has_spread or now.correct is False or nothing,
+        wrong=now.correct is False or nothing,
     )
     parts = [noise.of_calls(value.iqr_ratio, value.calls) for value in (before, now)]
     known = tuple(part for part in parts if part is not None)
-    for when, value in (("now", now), ("before", before)):
-        if value.correct is False:
+    for when, value in (("before", before), ("now", now)):
+        if isinstance(value, Bandwidth) and value.nothing_moved:
+            reason = f"nothing was moved {when}: a bandwidth of 0 is a failure"
+        elif value.correct is False:
             reason = f"the result was wrong {when}"
         elif not value.trusted:
             reason = reason or f"not valid {when}: {value.invalid_reason or value.unavailable}"

@@ -12,6 +12,8 @@ from topsmon.diagnosis import clock_events
 from topsmon.diagnosis.causes import explain
 from topsmon.diagnosis.expected import Expected, expectation
 from topsmon.report.bench.model import Burst, Energy, PrecisionResult
+from topsmon.report.bench.words import shape_words
+from topsmon.report.shown import NOTHING_COMPUTED, at_top_clock, ceiling_word, shown
 from topsmon.state import DeviceState, State
 from topsmon.units import PRECISIONS, plain, rate, watts
 
@@ -28,7 +30,7 @@ def result(
     A wrong result of this session is never replaced by a later right one.
     """
     known, precision = device.rates[key], PRECISIONS[key]
-    measured = known.wrong or known.best
+    measured = known.wrong or shown(known)
     if measured is None or (measured.rate_ops_per_second is None and measured.correct is not False):
         return None
     best = burst(measured)
@@ -135,7 +137,7 @@ def _no_held_ratio(device: DeviceState, key: str, best: Burst) -> str:
 def _speedup(device: DeviceState, key: str, best: Burst) -> tuple[float | None, str]:
     """Measured rate over that of FP32, or why there is none."""
     known = device.rates[REFERENCE]
-    reference = known.wrong or known.best
+    reference = known.wrong or shown(known)
     if reference is None or reference.rate_ops_per_second is None:
         return None, "FP32 was not measured"
     if known.is_remembered is not device.rates[key].is_remembered:
@@ -173,8 +175,17 @@ def _remarks(
     key = measured.precision
     if best.correct is False:
         yield f"WRONG RESULT, so this is no rate: {_error(best)}"
+    elif best.nothing_computed:
+        yield NOTHING_COMPUTED
     elif not best.valid:
         yield f"not valid: {best.invalid_reason or 'no reason is given'}"
+    zero = [
+        shape_words(one.shape)
+        for one in device.rates[key].by_shape.values()
+        if one.rate_ops_per_second == 0 and one.shape != best.shape
+    ]
+    if zero and not best.nothing_computed:
+        yield f"{NOTHING_COMPUTED}: {', '.join(zero)}"
     if best.emulated:
         yield "emulated"
     if device.rates[key].is_remembered and device.rates[key].wrong is None:
@@ -222,15 +233,16 @@ def _above_rated(device: DeviceState, key: str, best: Burst) -> Iterator[str]:
     if ceiling is None or ratio is None or ratio <= 1:
         return
     at_clock = _over(best, _at_held_clock(ceiling, best))
+    word = ceiling_word(top_clock=at_top_clock(device.ceilings))
     if at_clock is not None and at_clock > 1:
         yield (
             "above even what the held clock allows: another path ran (accumulation, block scales), "
             "or ceiling or clock is wrong"
         )
     elif ceiling.rated_clock_mhz is None or best.held_clock_mhz is None:
-        yield "above the rated ceiling, whose clock is not known or was not read"
+        yield f"above the {word} ceiling, whose clock is not known or was not read"
     else:
         yield (
-            f"above the rated ceiling, which is that at {ceiling.rated_clock_mhz:.0f} MHz: held "
+            f"above the {word} ceiling, which is that at {ceiling.rated_clock_mhz:.0f} MHz: held "
             f"{best.held_clock_mhz:.0f} MHz"
         )

@@ -50,6 +50,8 @@ def _remarks(values: Sequence[ProbeValue]) -> Iterator[tuple[str, str]]:
     for one in values:
         if one.correct is False:
             yield one.name, f"WRONG RESULT: {one.invalid_reason}"
+        elif isinstance(one, Bandwidth) and one.nothing_moved:
+            yield one.name, "nothing was moved: a bandwidth of 0 is a failure and no slow device"
         elif one.unavailable:
             yield f"N/A {one.name}", one.unavailable
         elif not one.valid:

@@ -18,6 +18,7 @@ from topsmon.report.bench.words import (
     table,
 )
 from topsmon.report.columns import wrap
+from topsmon.report.shown import AT_TOP_CLOCK, TOP_CLOCK, ceiling_word
 from topsmon.units import (
     NOT_AVAILABLE,
     PRECISIONS,
@@ -37,7 +38,6 @@ LEGEND = (
 BOOST = "A burst this short shows boost: what is held for long can be less (probe sustained)."
 MISSING = {
     "iqr_ratio": "IQR",
-    "ratio": "rated",
     "ratio_at_held_clock": "held",
     "speedup_over_fp32_ratio": "x FP32",
     "ops_per_joule": "per W",
@@ -56,6 +56,8 @@ def text(document: BenchDocument, width: int, ascii_only: bool) -> str:
         lines.append("no device was measured")
     if any(device.precisions for device in document.devices):
         lines += ["", *_methods(document.devices, width), *wrap(LEGEND, width)]
+    if any(device.at_top_clock and device.precisions for device in document.devices):
+        lines += wrap(f"{AT_TOP_CLOCK}: of the ceiling at {TOP_CLOCK}.", width)
     if any(_has_doubt(device) for device in document.devices):
         lines += wrap(f"{DOUBTED} marks what must not be trusted; its line says why.", width)
     return finish(lines, ascii_only=ascii_only)
@@ -120,7 +122,7 @@ def _device(device: BenchDevice, width: int, told: set[str]) -> list[str]:
     if device.no_ceiling is not None:
         lines += wrap(f"no ceiling: {plain(device.no_ceiling, 400)}", width, first="  ", rest=4)
     if results:
-        lines += table(_columns(results), width)
+        lines += table(_columns(results, ceiling_word(top_clock=device.at_top_clock)), width)
     remarks = ((one.label, remark) for one in results for remark in one.remarks)
     expected = [pair for pair in _expected(results) if pair[1] not in told]
     told.update(text for _, text in expected)
@@ -154,7 +156,7 @@ def _conditions(conditions: Conditions) -> Iterator[str]:
 # Rates --------------------------------------------------------------------------------------------
 
 
-def _columns(results: Sequence[PrecisionResult]) -> list[Column]:
+def _columns(results: Sequence[PrecisionResult], word: str) -> list[Column]:
     def each(cell: Callable[[PrecisionResult], str]) -> list[str]:
         return [cell(one) for one in results]
 
@@ -162,7 +164,7 @@ def _columns(results: Sequence[PrecisionResult]) -> list[Column]:
         Column("GEMM", each(lambda one: plain(one.label, 8)), right=False),
         Column("median", each(_median)),
         Column("IQR", each(lambda one: percent(one.iqr_ratio))),
-        Column("rated", each(lambda one: percent(one.ratio)), optional=1),
+        Column(word, each(lambda one: percent(one.ratio)), optional=1),
         Column("held", each(lambda one: percent(one.ratio_at_held_clock)), optional=3),
         Column("x FP32", each(_speedups), optional=2),
         Column("per W", each(_per_watt), optional=4),
@@ -218,9 +220,10 @@ def _expected(results: Sequence[PrecisionResult]) -> Iterator[tuple[str, str]]:
 def _missing(device: BenchDevice) -> Iterator[tuple[str, str]]:
     """Columns without a number, and what could not be measured at all, each with its reason."""
     columns: dict[tuple[str, str], list[str]] = {}
+    titles = {**MISSING, "ratio": ceiling_word(top_clock=device.at_top_clock)}
     for one in device.precisions:
         for field, reason in one.unavailable.items():
-            column = MISSING.get(field, field)
+            column = titles.get(field, field)
             columns.setdefault((column, reason), []).append(one.label)
     for (column, reason), labels in columns.items():
         everywhere = len(labels) == len(device.precisions)

@@ -9,7 +9,9 @@ from typing import Literal, NamedTuple
 from topsmon import events, units
 from topsmon.report.bounds import peaks
 from topsmon.report.counted import Count, Layer, default_peak
+from topsmon.report.roofline.doubts import doubt_notes
 from topsmon.report.roofline.model import Bound, Point, Ridge, Roof, Roofline, Slope, Word
+from topsmon.report.shown import AT_TOP_CLOCK, TOP_CLOCK, at_top_clock, shown
 from topsmon.state import DeviceState, PrecisionState
 
 GEMM_BYTES = {
@@ -83,6 +85,7 @@ def build(
         points=(),
         notes=(),
         simulated=simulated,
+        at_top_clock=at_top_clock(device.ceilings),
     )
     work, work_notes = _work(device, keys)
     points = [_under_roof(line, point) for point in work]
@@ -90,9 +93,9 @@ def build(
         layers, layer_notes = _layers(line, count)
         points += layers
         work_notes += layer_notes
-    trusted = [item.trusted for kind in (roofs, slopes, points) for item in kind]
-    if not all(trusted):
-        work_notes.append("! marks what must not be trusted; its line in the table says why.")
+    if line.at_top_clock and any(roof.word == "rated" for roof in roofs):
+        work_notes.append(f"{AT_TOP_CLOCK}: at {TOP_CLOCK}.")
+    work_notes += doubt_notes([*roofs, *slopes, *points])
     return replace(
         line,
         ridges=tuple(_ridges(line, keys)),
@@ -120,7 +123,7 @@ def _default_focus(device: DeviceState, keys: Sequence[str], count: Count | None
 
 def _usable(state: PrecisionState) -> events.RateMeasured | None:
     """The rate to show; none while the latest result is wrong."""
-    best = state.best
+    best = shown(state)
     if best is None or best.correct is False or not best.rate_ops_per_second:
         return None
     return best
@@ -131,9 +134,10 @@ def _roofs(device: DeviceState, key: str) -> list[Roof]:
     found: list[Roof] = []
 
     def add(
-        word: Word, rate: float, detail: str, *, low: float | None = None, trusted: bool = True
+        word: Word, rate: float, detail: str, *, low: float | None = None, why: str | None = None
     ) -> None:
-        roof = Roof(key, precision.label, precision.unit, word, rate, low, trusted, detail)
+        label, unit = precision.label, precision.unit
+        roof = Roof(key, label, unit, word, rate, low, why is None, detail, why or "")
         found.append(roof)
 
     ceiling = device.ceiling(key)
@@ -150,7 +154,7 @@ def _roofs(device: DeviceState, key: str) -> list[Roof]:
     if held is not None and best.held_clock_mhz is not None:
         add("held", held, f"at {best.held_clock_mhz:.0f} MHz, held during the best burst")
     detail = _burst(device.rates[key], best)
-    add("measured", best.rate_ops_per_second, detail, trusted=best.valid)
+    add("measured", best.rate_ops_per_second, detail, why=None if best.valid else _why(best))
     return found
 
 
@@ -165,9 +169,13 @@ def _burst(state: PrecisionState, result: events.RateMeasured) -> str:
 def _doubt(result: events.RateMeasured | events.ProbeResult) -> str:
     """Why a number must be read with care, "" for a plain one."""
     if not result.valid:
-        reason = units.plain(result.invalid_reason, 100)
-        return f"not valid: {reason}" if reason else "not valid"
+        return "not valid"
     return "emulated" if result.emulated else ""
+
+
+def _why(result: events.RateMeasured | events.ProbeResult) -> str:
+    """The reason of what is not valid, "" for what is valid."""
+    return "" if result.valid else units.plain(result.invalid_reason, 100)
 
 
 def _shape(shape: tuple[int, int, int]) -> str:
@@ -217,7 +225,8 @@ def _measured(
     for key, name in wanted:
         value = result.values.get(key)
         if value and value > 0:
-            slope = Slope(name, level, "measured", value, result.valid, _doubt(result))
+            doubt, why = _doubt(result), _why(result)
+            slope = Slope(name, level, "measured", value, result.valid, doubt, why)
             slopes.append(slope)
         elif key in result.unavailable:
             notes.append(f"{name} not measured: {units.plain(result.unavailable[key], 200)}.")
@@ -236,7 +245,7 @@ def _ladder(device: DeviceState) -> list[Slope]:
     detail = f"fastest step of the ladder, working set {units.binary_bytes(size)}"
     doubt = _doubt(result)
     detail = f"{detail}, {doubt}" if doubt else detail
-    return [Slope("cache", "cache", "measured", best, result.valid, detail)]
+    return [Slope("cache", "cache", "measured", best, result.valid, detail, _why(result))]
 
 
 def _work(device: DeviceState, keys: Sequence[str]) -> tuple[list[Point], list[str]]:
@@ -262,6 +271,7 @@ def _work(device: DeviceState, keys: Sequence[str]) -> tuple[list[Point], list[s
                     ops_per_second=result.rate_ops_per_second,
                     trusted=result.valid,
                     detail="from an earlier session" if state.is_remembered else doubt,
+                    invalid_reason=_why(result),
                 )
             )
     for name, probe in device.probes.items():
@@ -288,6 +298,7 @@ def _work(device: DeviceState, keys: Sequence[str]) -> tuple[list[Point], list[s
                     ops_per_second=rate,
                     trusted=probe.valid,
                     detail=_doubt(probe),
+                    invalid_reason=_why(probe),
                 )
             )
     return points, notes
@@ -307,7 +318,13 @@ def _under_roof(line: Roofline, point: Point) -> Point:
         return point
     fed = slope.rate(point.ops_per_byte)
     bound: Bound = "memory" if fed < roof.ops_per_second else "compute"
-    return replace(point, roof_ops_per_second=min(fed, roof.ops_per_second), bound=bound)
+    return replace(
+        point,
+        roof_ops_per_second=min(fed, roof.ops_per_second),
+        bound=bound,
+        roof_trusted=roof.trusted and slope.trusted,
+        has_ceiling=roof.word == "rated",
+    )
 
 
 def _layers(line: Roofline, count: Count) -> tuple[list[Point], list[str]]:
@@ -339,7 +356,8 @@ def _layers(line: Roofline, count: Count) -> tuple[list[Point], list[str]]:
         )
         placed = _under_roof(line, empty)
         assert placed.roof_ops_per_second is not None
-        points.append(replace(placed, ops_per_second=placed.roof_ops_per_second))
+        rate, trusted = placed.roof_ops_per_second, placed.roof_trusted
+        points.append(replace(placed, ops_per_second=rate, trusted=trusted))
     note = (
         f"Layers of {units.plain(count.target, 80)}, forward, with values held in {focus.label}:"
         " counted, not run; each stands at the best rate possible for it."
@@ -360,6 +378,7 @@ def _ridges(line: Roofline, keys: Iterable[str]) -> Iterable[Ridge]:
                     slope_word=slope.word,
                     ops_per_byte=roof.ops_per_second / slope.bytes_per_second,
                     ops_per_second=roof.ops_per_second,
+                    trusted=roof.trusted and slope.trusted,
                 )
 
 

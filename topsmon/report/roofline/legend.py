@@ -17,6 +17,7 @@ from topsmon.report.roofline.scene import (
     rate_text,
     role_of_roof,
     role_of_slope,
+    roof_word,
 )
 
 LAYERS_LISTED = 20
@@ -64,7 +65,7 @@ def _roof(line: Roofline, roof: Roof) -> Entry:
     unit = intensity_unit(roof.precision)
     ridge = next(
         (
-            f"ridge {intensity_number(ridge.ops_per_byte)} {unit}"
+            f"ridge {intensity_number(ridge.ops_per_byte)}{doubt_sign(ridge)} {unit}"
             for ridge in line.ridges
             if (ridge.precision, ridge.roof_word) == (roof.precision, roof.word)
         ),
@@ -74,7 +75,7 @@ def _roof(line: Roofline, roof: Roof) -> Entry:
         role_of_roof(line, roof),
         None,
         "",
-        f"{roof.label} {roof.word}{doubt_sign(roof)}",
+        f"{roof.label} {roof_word(line, roof)}{doubt_sign(roof)}",
         rate_text(roof.ops_per_second, roof.precision),
         ridge,
         roof.detail,
@@ -117,8 +118,11 @@ def _points(points: list[Point], keys: dict[Point, str]) -> Iterator[Entry]:
 def _comparison(point: Point) -> str:
     """How the point stands to the roof above it."""
     parts = []
-    if point.kind != "layer" and point.roof_ratio is not None:
-        parts.append(f"{units.percent(point.roof_ratio)} of the roof")
+    if point.kind != "layer" and not point.has_ceiling:
+        parts.append("no ceiling")
+    elif point.kind != "layer" and point.roof_ratio is not None:
+        sign = "" if point.trusted and point.roof_trusted else "!"
+        parts.append(f"{units.percent(point.roof_ratio)}{sign} of the roof")
     if point.bound is not None:
         parts.append(f"{point.bound}-bound")
     if point.detail:

@@ -20,8 +20,8 @@ Bound = Literal["compute", "memory"]
 class Roof:
     """A horizontal line: operations per second of one precision.
 
-    `low_ops_per_second` is the lower end where the rated figure is a range. `trusted` False:
-    `detail` says why the number must not be relied on.
+    `low_ops_per_second` is the lower end where the rated figure is a range. `trusted` False: the
+    number must not be relied on, and `invalid_reason` says why as far as that is known.
     """
 
     precision: str
@@ -32,6 +32,7 @@ class Roof:
     low_ops_per_second: float | None = None
     trusted: bool = True
     detail: str = ""
+    invalid_reason: str = ""
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class Slope:
     bytes_per_second: float
     trusted: bool = True
     detail: str = ""
+    invalid_reason: str = ""
 
     def rate(self, intensity: float) -> float:
         """Operations per second that this memory can feed at an intensity."""
@@ -52,7 +54,10 @@ class Slope:
 
 @dataclass(frozen=True)
 class Ridge:
-    """Where a slope meets a roof: from this many operations a byte on, compute is the limit."""
+    """Where a slope meets a roof: from this many operations a byte on, compute is the limit.
+
+    `trusted` False: roof or slope must not be relied on.
+    """
 
     precision: str
     label: str
@@ -61,6 +66,7 @@ class Ridge:
     slope_word: Word
     ops_per_byte: float
     ops_per_second: float
+    trusted: bool = True
 
 
 @dataclass(frozen=True)
@@ -68,7 +74,9 @@ class Point:
     """Work at its intensity and rate.
 
     `precision` None: not known. `roof_ops_per_second` is what the roof (the rated one where there
-    is one) allows at this intensity, `bound` which side of it that is. `trusted` is as in a roof.
+    is one) allows at this intensity, `bound` which side of it that is. `trusted` is as in a roof,
+    `roof_trusted` that of the roof and the slope. `has_ceiling` False: the roof is but the fastest
+    of the measurements, so that a share of it tells nothing.
     """
 
     label: str
@@ -79,13 +87,16 @@ class Point:
     ops_per_second: float
     roof_ops_per_second: float | None = None
     bound: Bound | None = None
+    roof_trusted: bool = True
+    has_ceiling: bool = True
     trusted: bool = True
     detail: str = ""
+    invalid_reason: str = ""
 
     @property
     def roof_ratio(self) -> float | None:
-        """Rate / roof at this intensity, never clamped."""
-        if self.roof_ops_per_second is None:
+        """Rate / roof at this intensity, never clamped; None without a ceiling."""
+        if self.roof_ops_per_second is None or not self.has_ceiling:
             return None
         return self.ops_per_second / self.roof_ops_per_second
 
@@ -93,6 +104,8 @@ class Point:
 @dataclass(frozen=True)
 class Roofline:
     """All of one device. `focus` is the precision that is drawn in full, the others stand back.
+    `at_top_clock`: the roofs called "rated" are at the highest clock measured, as no rated one is
+    known.
 
     `simulated` names the scenario when the numbers come from a simulated driver. `notes` say what
     is missing and why.
@@ -108,6 +121,7 @@ class Roofline:
     points: tuple[Point, ...]
     notes: tuple[str, ...]
     simulated: str | None = None
+    at_top_clock: bool = False
 
     def roof(self, precision: str, word: Word) -> Roof | None:
         """The roof of a precision, None where it is not known."""

@@ -10,6 +10,7 @@ from typing import Literal
 from topsmon import units
 from topsmon.report.roofline.axes import Axis, axis
 from topsmon.report.roofline.model import Point, Ridge, Roof, Roofline, Slope, Word
+from topsmon.report.shown import ceiling_word
 
 Role = Literal["rated", "held", "measured", "cache", "other"]
 """How a stroke looks. "other" are the roofs of precisions that are not in focus."""
@@ -123,7 +124,7 @@ def _mark(line: Roofline, point: Point, key: str | None) -> Mark:
 
 def _ridge(ridge: Ridge) -> Mark:
     """The ridge at the held clock is close to the rated one and stays without a label."""
-    short = f"ridge {intensity_number(ridge.ops_per_byte)}"
+    short = f"ridge {intensity_number(ridge.ops_per_byte)}{doubt_sign(ridge)}"
     labels = (f"{short} {intensity_unit(ridge.precision)}", short)
     return Mark(
         ridge.ops_per_byte,
@@ -203,8 +204,9 @@ def _roof_strokes(line: Roofline, x: Axis, roofs: Iterable[Roof]) -> Iterator[St
 
 def _roof_labels(line: Roofline, roof: Roof) -> tuple[str, ...]:
     rate = rate_text(roof.ops_per_second, roof.precision)
-    short = roof.word if roof.precision == line.focus else roof.label
-    labels = f"{roof.label} {roof.word} {rate}", f"{short} {rate}", f"{short} {rate.split()[0]}"
+    word = roof_word(line, roof)
+    short = word if roof.precision == line.focus else roof.label
+    labels = f"{roof.label} {word} {rate}", f"{short} {rate}", f"{short} {rate.split()[0]}"
     return tuple(label + doubt_sign(roof) for label in labels)
 
 
@@ -213,7 +215,12 @@ def _slope_labels(slope: Slope) -> tuple[str, ...]:
     return f"{slope.name} {slope.word} {rate}", f"{slope.name} {rate}"
 
 
-def doubt_sign(item: Roof | Slope | Point) -> str:
+def roof_word(line: Roofline, roof: Roof) -> str:
+    """Where a roof comes from, for people."""
+    return ceiling_word(top_clock=line.at_top_clock) if roof.word == "rated" else roof.word
+
+
+def doubt_sign(item: Roof | Slope | Point | Ridge) -> str:
     """What follows the name of something that must not be trusted."""
     return "" if item.trusted else "!"
 

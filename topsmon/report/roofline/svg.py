@@ -254,7 +254,9 @@ def _label_strokes(
         else:
             spots = [_spot(start, end, share / 20) for share in (*range(10, 1, -1), *range(11, 19))]
             right_first = stroke.role == "measured"
-            _write(sheet, stroke.labels, kind, partial(along_slope, spots, right_first=right_first))
+            place = partial(along_slope, spots, right_first=right_first)
+            # A label on another line is better than a slope without a name.
+            _write(sheet, stroke.labels, kind, place, over=(NOTHING, FAINT, LINES))
 
 
 def _spot(start: tuple[float, float], end: tuple[float, float], share: float) -> Box:

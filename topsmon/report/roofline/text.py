@@ -41,7 +41,8 @@ FAINT = frozenset({"other", GUIDE})
 NOTHING: frozenset[str] = frozenset()
 LINES = FAINT | {"rated", "held", "measured", "cache"}
 TAKEN = frozenset({AWAY, *SIGNS})
-APART = TAKEN | {LABEL, *LABEL_OF.values()}
+LABELS = frozenset({LABEL, *LABEL_OF.values()})
+APART = TAKEN | LABELS
 SAMPLE = 3
 GAP = "  "
 
@@ -293,10 +294,15 @@ def _write(
 
 
 def _room(canvas: Canvas, over: frozenset[str], box: Box) -> bool:
-    """True where a label has room, with a cell between it and other labels and marks."""
+    """True where a label has room: a cell between it and marks, two between it and labels."""
     return canvas.free(box, over=over) and all(
-        canvas.role_at(int(column), int(box.top)) not in APART
-        for column in (box.left - 1, box.right)
+        canvas.role_at(int(column), int(box.top)) not in roles
+        for column, roles in (
+            (box.left - 2, LABELS),
+            (box.left - 1, APART),
+            (box.right, APART),
+            (box.right + 1, LABELS),
+        )
         if 0 <= column < canvas.width
     )
 
