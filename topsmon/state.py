@@ -40,7 +40,7 @@ class PrecisionState:
 
     @property
     def best(self) -> events.RateMeasured | None:
-        """The result to show: the fastest valid one, else the latest, else the remembered one.
+        """The result to show: the fastest valid one, else the fastest, else the remembered one.
 
         A burst that others disturbed never replaces a valid one; `latest` tells of it.
 
@@ -50,8 +50,9 @@ class PrecisionState:
             return self.latest
         results = list(self.by_shape.values())
         valid = [result for result in results if result.valid and result.correct is not False]
-        if valid:
-            return max(valid, key=lambda result: result.rate_ops_per_second or 0.0)
+        alike = valid or [result for result in results if result.correct is not False]
+        if alike:
+            return max(alike, key=lambda result: result.rate_ops_per_second or 0.0)
         return self.latest or self.remembered
 
     @property

@@ -166,7 +166,7 @@ def test_junit_takes_any_text_from_outside(words: str) -> None:
 NUMBER = r"-?[0-9]+(?:\.[0-9]+)?"
 LIMIT = rf"(?:{NUMBER}:?|{NUMBER}:{NUMBER}|)"
 PERFORMANCE = re.compile(
-    rf"[A-Za-z0-9_]+={NUMBER}(?:us|ms|s|%|B|c)?;{LIMIT};{LIMIT};(?:{NUMBER})?(?:;(?:{NUMBER})?)?"
+    rf"[A-Za-z0-9_]+=(?:{NUMBER}(?:us|ms|s|%|B|c)?|U);{LIMIT};{LIMIT};(?:{NUMBER})?(?:;(?:{NUMBER})?)?"
 )
 """Monitoring Plugins Development Guidelines: 'label'=value[UOM];[warn];[crit];[min];[max]."""
 
@@ -209,6 +209,22 @@ def test_nagios_words(states: list[str], fail_on: str, word: str) -> None:
     assert parsed(nagios(shown))[0].startswith(f"TOPSMON {word} - ")
 
 
+def test_nagios_exports_no_number_that_must_not_be_trusted() -> None:
+    told = {"value": 3e12, "unit": "bytes/s", "pass_limit": 2e12}
+    _, data = parsed(
+        nagios(
+            document(
+                result(check="dram-copy", state="INVALID", unknown=True, **told),
+                result(check="dram-triad", **told),
+            )
+        )
+    )
+    assert data == {
+        "gpu_0_dram_copy_giga_bytes_per_second": "U;2000:;;0",
+        "gpu_0_dram_triad_giga_bytes_per_second": "3000;2000:;;0",
+    }
+
+
 @given(st.text(max_size=60), st.floats(allow_nan=False, allow_infinity=False, width=32))
 def test_nagios_takes_any_text_and_number(words: str, value: float) -> None:
     shown = document(result(state="FAIL", cause=words, value=value, unit="s", pass_limit=value))
@@ -238,7 +254,9 @@ def test_text_says_what_is_wrong_what_to_do_and_what_the_exit_code_means() -> No
     assert "basis: stas00/ml-engineering" in paragraph
     last = shown.splitlines()[-1]
     assert last.startswith("FAIL  1 failed, 7 warned, ")
-    assert "in 14.2 s (exit 2: something is broken or far too slow)" in last
+    assert "in 14.2 s (exit 2: far too slow by a setting; no sign of a defect)" in last
+    assert shown.count("sudo nvidia-smi -i 3 -pl 700") == 1  # told once of a device and cause
+    assert "-> see above" in shown
 
 
 def test_one_cause_is_told_once() -> None:
@@ -284,3 +302,77 @@ def test_text_from_outside_cannot_draw() -> None:
     )
     assert "\x1b" not in shown
     assert not any(line.startswith("FAIL  GPU 9") for line in shown.splitlines())
+
+
+def test_a_cached_verdict_says_so_in_every_format() -> None:
+    fresh = document(result())
+    kept = msgspec.structs.replace(fresh, cached=True, age_seconds=47.2)
+    assert "cached, 47 s old" in text(kept).splitlines()[0]
+    assert nagios(kept).startswith("TOPSMON OK - cached, 47 s old: ")
+    read = json.loads(to_json(kept))
+    assert (read["cached"], read["age_seconds"]) == (True, 47.2)
+    assert b"cached, 47 s old" in junit(kept, warnings_fail=True)
+    assert json.loads(to_json(fresh))["cached"] is False
+    for shown in (text(fresh), nagios(fresh), junit(fresh, warnings_fail=True).decode()):
+        assert "cached" not in shown
+
+
+@pytest.mark.parametrize(
+    ("states", "options", "words"),
+    [
+        (["WARN"], {"fail_on": "fail"}, "(exit 0 because of --fail-on fail)"),
+        (["PASS", "UNKNOWN"], {"unknown_ok": True}, "(exit 0 because of --unknown-ok)"),
+        (
+            ["WARN", "UNKNOWN"],
+            {"fail_on": "fail", "unknown_ok": True},
+            "(exit 0 because of --fail-on fail and --unknown-ok)",
+        ),
+        (["WARN", "UNKNOWN"], {"fail_on": "fail"}, "(exit 3 because of --fail-on fail"),
+        (["FAIL"], {}, "(exit 2: something is broken or far too slow)"),
+        (["PASS"], {}, "(exit 0: nothing is wrong"),
+    ],
+)
+def test_the_last_line_agrees_with_the_exit_code(
+    states: list[str], options: dict, words: str
+) -> None:
+    results = [
+        result(state="NO-VERDICT", unknown=True) if word == "UNKNOWN" else result(state=word)
+        for word in states
+    ]
+    shown = document(*results, exit_code=exit_code(results, **options))
+    assert words in text(shown).splitlines()[-1]
+
+
+def test_devices_whose_words_differ_have_rows_of_their_own() -> None:
+    lines = text(
+        document(
+            result(check="throttling", value_text="none"),
+            result(device="GPU-0001", label="GPU 1", check="throttling", value_text="SW power cap"),
+        )
+    ).splitlines()
+    rows = [line for line in lines if " throttling " in line]
+    assert [row.split()[:2] for row in rows] == [["GPU", "0"], ["GPU", "1"]]
+
+
+def test_every_invalid_check_of_the_table_is_named_below() -> None:
+    cause = "implausible value 0 from the driver"
+    shown = text(
+        document(
+            *(
+                result(check=name, state="INVALID", cause=cause, unknown=name != "power-sensor")
+                for name in ("power", "power-sensor", "temperature")
+            )
+        )
+    )
+    assert re.search("GPU 0 +3 checks +INVALID", shown)
+    paragraph = shown[shown.index("\nINVALID") :].split("\n\n")[0]
+    assert all(name in paragraph for name in ("power,", "power-sensor", "temperature"))
+
+
+def test_quick_without_a_gpu_says_what_to_do() -> None:
+    nothing = result(device=None, label="host", check="driver", state="UNSUPPORTED")
+    quick = document(nothing, selection=Selection(quick=True))
+    advice = "no GPU: --quick reads only the NVIDIA driver; without --quick the CPU is checked"
+    assert advice in text(quick)
+    assert advice in nagios(quick)
+    assert advice not in text(document(nothing))

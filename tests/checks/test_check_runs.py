@@ -15,7 +15,7 @@ import pytest
 from topsmon.checks import Moment, judge, select
 from topsmon.checks.model import plan
 from topsmon.checks.outcome import exit_code
-from topsmon.laboratory import Progress, Run, RunOptions, UnknownDeviceError
+from topsmon.laboratory import Progress, Run, RunOptions, UnknownDeviceError, hasten
 from topsmon.simulated import SimulationError, prepare
 
 pytestmark = pytest.mark.real
@@ -86,7 +86,33 @@ def test_all_readings_zero(outcomes: dict[str, Any]) -> None:
     states = {(result.check, result.state) for result in results}
     assert exit_code(results) == 2
     assert {("bf16", "FAIL"), ("dram-copy", "FAIL"), ("temperature", "INVALID")} <= states
-    assert not states & {("power", "PASS"), ("peers", "PASS"), ("link", "PASS")}
+    passed = {check for check, state in states if state == "PASS"}
+    assert passed == {"driver", "device"}
+    assert {("correctness", "INVALID"), ("throttling", "INVALID"), ("launch", "INVALID")} <= states
+    invalid = [result for result in results if result.state == "INVALID"]
+    assert all(result.remedy for result in invalid)
+
+
+@pytest.mark.parametrize(("name", "gone"), [("gpu-lost", 2), ("hang", 1)])
+def test_a_fault_in_mid_check_is_met(builds: Path, name: str, gone: int) -> None:
+    """The scenario's fault begins after 8 s and 5 s, when a check would be over."""
+    done = command(name, builds, format="json")
+    assert done.returncode == 2, done.stderr
+    read = json.loads(done.stdout)
+    failed = [(one["label"], one["check"]) for one in read["checks"] if one["state"] == "FAIL"]
+    assert failed == [(f"GPU {gone}", "device")]
+    assert read["duration_seconds"] < 30
+
+
+def test_a_device_that_no_longer_answers_at_the_end_is_never_ok(builds: Path) -> None:
+    """The time limit comes before the hanging call is noticed."""
+    checks = select(["device"])
+    outcome, _ = asyncio.run(
+        measure("hang", builds, plan=functools.partial(plan, checks), limit_seconds=3)
+    )
+    results = judge(outcome.state, Moment(0.0, 0.0), checks, outcome.seen, outcome.devices)
+    assert exit_code(results) in (2, 3)
+    assert {result.label for result in results if result.state != "PASS"} == {"GPU 1"}
 
 
 def test_the_run_measures_under_load_and_every_device(outcomes: dict[str, Any]) -> None:
@@ -222,9 +248,13 @@ def test_a_kept_verdict_answers_without_a_run(builds: Path, tmp_path: Path) -> N
     assert json.loads(kept.read_text()) == json.loads(first.stdout)
     again = command("thermal", builds, format="json", **options)
     assert again.returncode == 2
-    assert again.stdout == first.stdout
+    new, old = json.loads(again.stdout), json.loads(first.stdout)
+    assert (old.pop("cached"), old.pop("age_seconds")) == (False, None)
+    assert new.pop("cached") is True
+    assert 0 < new.pop("age_seconds") < 60
+    assert new == old
     nagios = command("thermal", builds, format="nagios", **options)
-    assert nagios.stdout.startswith("TOPSMON CRITICAL")
+    assert nagios.stdout.startswith("TOPSMON CRITICAL - SIMULATED thermal: cached, ")
     assert list(kept.parent.iterdir()) == [kept]
 
 
@@ -254,3 +284,15 @@ def test_this_cpu_is_checked_for_right_results() -> None:
     assert rate.value > 1e8
     # A processor gets no verdict on its rates; a disturbed one is invalid.
     assert rate.state == ("INVALID" if rate.unknown else "NO-VERDICT")
+
+
+def test_a_run_of_a_scenario_without_a_late_fault_is_not_hastened(builds: Path) -> None:
+    given = prepare("h100-8", builds)
+    assert hasten.environment("h100-8", given, 1000.0) == (given, 1000.0)
+    late, strike = hasten.environment("gpu-lost", {hasten.START: "1000.0"}, 1000.0)
+    # Scenario time is the time since the start: 8 s of it have passed when the GPU is lost.
+    assert strike - float(late[hasten.START]) == 8
+    assert strike == 1000.0 + hasten.STRIKE_SECONDS
+    # A scenario that is past its fault already is left as it is.
+    past = {hasten.START: "900.0"}
+    assert hasten.environment("gpu-lost", past, 1000.0) == (past, 908.0)

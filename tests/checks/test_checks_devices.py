@@ -302,3 +302,42 @@ def test_slowdowns_of_a_busy_gpu_are_seen_though_it_is_not_measured() -> None:
     hot = tuple(sample(0, seconds, clock_event_mask=0x40) for seconds in (98.0, 99.0))
     seen = {"GPU-0000": Observed(samples=hot, refused="python train.py (PID 12) uses GPU 0")}
     assert one(node(gpu()), "throttling", seen=seen).state == "FAIL"
+
+
+def test_a_machine_without_a_gpu_needs_no_driver_version() -> None:
+    cpu = events.Device(**nodes.header(1.0), device="cpu", kind="cpu", index=0, name="EPYC")
+    state = node(nodes.host(driver_version=None, cuda_version=None), cpu)
+    result = one(state, "driver")
+    assert (result.state, result.cause) == ("UNSUPPORTED", "no NVIDIA GPU here")
+    with_gpu = node(nodes.host(driver_version=None, cuda_version=None), gpu())
+    assert one(with_gpu, "driver").unknown
+
+
+@pytest.mark.parametrize("name", ["inventory", "throttling", "ecc"])
+def test_a_driver_that_tells_nonsense_is_not_believed(name: str) -> None:
+    names = ("power_watts", "sm_clock_mhz", "temperature_celsius")
+    nonsense = dict.fromkeys(names, "implausible value 0 from the driver")
+    doubted = one(node(gpu(unavailable=nonsense, **dict.fromkeys(names))), name)
+    assert (doubted.state, doubted.unknown) == ("INVALID", True)
+    assert doubted.remedy
+    few = {"power_watts": nonsense["power_watts"]}
+    assert one(node(gpu(unavailable=few, power_watts=None)), name).state == "PASS"
+
+
+def test_a_device_that_stopped_answering_in_the_run_has_no_verdict() -> None:
+    seen = {"GPU-0000": Observed(unanswered="no answer since then; time ran out after 30 s")}
+    result = one(node(gpu()), "device", seen=seen)
+    assert (result.state, result.unknown) == ("NO-VERDICT", True)
+
+
+def test_threads_are_told_as_far_as_they_are_known() -> None:
+    cpu = events.Device(**nodes.header(1.0), device="cpu", kind="cpu", index=0, name="EPYC")
+    told = {**nodes.header(), "device": "cpu", "torch_version": "2.13.0", "python": "p"}
+
+    def threads(**known: int) -> events.CheckResult:
+        return one(node(cpu, events.ProberReady(**told, **known)), "threads")
+
+    assert threads(threads=8, default_threads=8).state == "PASS"
+    alone = threads(threads=8)
+    assert (alone.state, alone.value_text, alone.unknown) == ("NO-VERDICT", "8", False)
+    assert threads().unknown

@@ -197,3 +197,21 @@ def test_disturbed_probes_are_invalid() -> None:
         results = nodes.check(state, name)
         assert {result.state for result in results} == {"INVALID"}, name
         assert all(result.unknown for result in results)
+
+
+def test_the_remedy_of_a_narrow_link_is_the_links_own() -> None:
+    narrow = one(node(gpu(pcie_width=4), transfer(13.8e9, 5, 4)), "h2d")
+    assert narrow.state == "FAIL"
+    assert "x16 slot" in narrow.remedy
+    assert "reseat" in narrow.remedy
+    wide = one(node(gpu(), transfer(30e9)), "h2d")
+    assert wide.state == "FAIL"
+    assert "NUMA" in wide.remedy
+    assert "pinned" not in wide.remedy  # the copies were from pinned memory
+    assert "pass from 1.05 x 48 GB/s" in wide.basis
+
+
+def test_a_launch_in_no_time_is_no_measurement() -> None:
+    result = one(node(gpu(), probe("launch", values={"launch_seconds": 0.0})), "launch")
+    assert (result.state, result.unknown) == ("INVALID", True)
+    assert result.remedy

@@ -249,3 +249,12 @@ def test_no_remedy_of_the_live_screen_asks_a_command_to_press_keys() -> None:
     assert pressed
     for line in pressed:
         assert "press" not in without_keys(line).lower(), line
+
+
+def test_results_that_took_no_work_are_not_right() -> None:
+    zero = [nodes.identity(), nodes.sample(), nodes.rate("bf16", 0.0), nodes.rate("fp16", 0.0)]
+    result = nodes.one(nodes.node(zero), "correctness")
+    assert (result.state, result.unknown) == ("INVALID", True)
+    assert "nothing was computed" in result.cause
+    some = nodes.node(zero, nodes.rate("tf32", 400.0))
+    assert nodes.one(some, "correctness").value_text == "1 right"

@@ -18,7 +18,7 @@ from topsmon.report.bench.build import GPU_ONLY
 from topsmon.report.bench.model import Shape
 from topsmon.report.roofline.scene import scene
 from topsmon.report.roofline.text import LABELS
-from topsmon.report.shown import nothing_computed, shown
+from topsmon.report.shown import nothing_computed
 
 BUSY = "only {} % of CPU time received"
 TOP = "3400 MHz, the highest clock measured here; told: nominal clock 3000 MHz"
@@ -157,7 +157,7 @@ def test_a_slow_valid_shape_is_shown_before_a_fast_one_that_is_not() -> None:
         runs.rate("bf16", 500.0),
         runs.rate("bf16", 900.0, shape=SMALL, valid=False),
     )
-    best = shown(state.devices["GPU-0"].rates["bf16"])
+    best = state.devices["GPU-0"].rates["bf16"].best
     assert best is not None
     assert best.shape == CUBE
 

@@ -121,18 +121,20 @@ def _kept(options: CheckOptions) -> CheckDocument | None:
     """The kept verdict with the exit code that today's options give it; None to check anew."""
     if options.cached is None:
         return None
+    now = time.time()
     try:
         document = cache.read(
             options.cached,
             max_age_seconds=options.max_age_seconds,
-            now=time.time(),
+            now=now,
             selection=_selection(options),
             host=socket.gethostname(),
         )
     except cache.StaleError:
         return None
     code = exit_code(document.checks, fail_on=options.fail_on, unknown_ok=options.unknown_ok)
-    return msgspec.structs.replace(document, exit_code=code)
+    age = round(now - document.started_unix_seconds, 1)
+    return msgspec.structs.replace(document, exit_code=code, cached=True, age_seconds=age)
 
 
 def _keep(options: CheckOptions, document: CheckDocument) -> None:

@@ -19,6 +19,13 @@ from topsmon.units import plain
 
 HOST = "host"
 
+READ_AGAIN = (
+    "The driver tells what cannot be: compare with nvidia-smi -q, update the driver or reset the "
+    "GPU, then check again."
+)
+SO_MANY = 3
+"""Impossible readings from which on nothing that the driver tells of a device is believed."""
+
 
 @dataclass(frozen=True)
 class Moment:
@@ -112,14 +119,34 @@ class Context:
         if _CANNOT.search(reason):
             return self.result("UNSUPPORTED", cause=reason)
         if "implausible" in reason:
-            return self.result("INVALID", cause=reason, unknown=True)
+            return self.result("INVALID", cause=reason, remedy=READ_AGAIN, unknown=True)
         return self.missing(reason)
+
+    def implausible(self) -> events.CheckResult | None:
+        """INVALID where a driver tells so much that cannot be that its other words count little."""
+        sample = self.board.sample
+        doubtful = [
+            name
+            for name, reason in (sample.unavailable.items() if sample is not None else ())
+            if "implausible" in reason
+        ]
+        if len(doubtful) < SO_MANY:
+            return None
+        names = ", ".join(_UNIT.sub("", name).replace("_", " ") for name in doubtful[:SO_MANY])
+        return self.result(
+            "INVALID",
+            cause=plain(f"the driver's readings are implausible ({names}, ...)", 240),
+            remedy=READ_AGAIN,
+            unknown=True,
+        )
 
 
 _CANNOT = re.compile(
     r"not supported|NotSupported|too old|does not report|not reported|has no |no PCIe|no sensor"
 )
 """Words of a reading that the device, its driver or its mode will never give."""
+
+_UNIT = re.compile(r"_(watts|mhz|celsius|bytes|ratio|joules)$")
 
 _KEY = re.compile(r"press b( to (measure|try)( again| anyway)?)?", re.IGNORECASE)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from topsmon import events
-from topsmon.checks.context import Context
+from topsmon.checks.context import READ_AGAIN, Context
 from topsmon.diagnosis import availability, cpu, driver, link, power
 from topsmon.diagnosis.words import board, lspci_address, number
 from topsmon.units import binary_bytes, plain
@@ -41,8 +41,15 @@ def judge_driver(context: Context) -> events.CheckResult | None:
     ]
     if crashed:
         return context.result("FAIL", cause=crashed[0].title, remedy=crashed[0].remedy)
-    host = state.host
+    return _version(context)
+
+
+def _version(context: Context) -> events.CheckResult:
+    """The driver's version; a machine without a GPU has none."""
+    state, host = context.state, context.state.host
     if host is None or host.driver_version is None:
+        if host is not None and state.devices and not any(state.gpus()):
+            return context.result("UNSUPPORTED", cause="no NVIDIA GPU here")
         return context.missing("the driver has not told its version")
     cuda = f", CUDA {host.cuda_version}" if host.cuda_version else ""
     return context.result("PASS", value_text=plain(f"{host.driver_version}{cuda}", 60))
@@ -76,6 +83,8 @@ def judge_device(context: Context) -> events.CheckResult | None:
         )
     if device.sample is None:
         return context.missing("no sample was read")
+    if context.seen.unanswered:
+        return context.result("NO-VERDICT", cause=context.seen.unanswered, unknown=True)
     return context.result("PASS", value_text=board(device))
 
 
@@ -87,7 +96,9 @@ def judge_inventory(context: Context) -> events.CheckResult | None:
     if total is None:
         return context.unreadable("memory_total_bytes")
     if total <= 0:
-        return context.result("INVALID", value_text="0 B", cause="memory reads 0", unknown=True)
+        return context.result(
+            "INVALID", value_text="0 B", cause="memory reads 0", remedy=READ_AGAIN, unknown=True
+        )
     sms = f"{identity.sm_count} SMs, " if identity.sm_count else ""
     text = f"{sms}{binary_bytes(total)}"
     differs = []
@@ -104,6 +115,9 @@ def judge_inventory(context: Context) -> events.CheckResult | None:
             cause=f"the driver tells {text}, but {' and '.join(differs)}",
             remedy="Check that both mean the same board (UUID), and MPS or MIG settings.",
         )
+    doubt = context.implausible()
+    if doubt is not None:
+        return doubt
     unknown_board = device.ceilings.unknown if device.ceilings is not None else None
     note = f"no ceiling known: {unknown_board}" if unknown_board else ""
     return context.result("PASS", value_text=text, cause=plain(note, 200))
@@ -137,6 +151,9 @@ def judge_ecc(context: Context) -> events.CheckResult | None:
         "lower_is_better": True,
     }
     state, cause = _memory_state(sample)
+    doubt = context.implausible() if state == "PASS" else None
+    if doubt is not None:
+        return doubt
     if state != "PASS":
         told["evidence"] = (*evidence, *_uuid(context))
     if state == "WARN":
@@ -242,7 +259,9 @@ def judge_power(context: Context) -> events.CheckResult | None:
     if limit is None:
         return context.unreadable("power_limit_watts")
     if limit <= 0:
-        return context.result("INVALID", value_text="0 W", cause="limit reads 0", unknown=True)
+        return context.result(
+            "INVALID", value_text="0 W", cause="limit reads 0", remedy=READ_AGAIN, unknown=True
+        )
     default = device.identity.power_limit_default_watts
     told: dict[str, Any] = {
         "value": limit,
@@ -281,7 +300,9 @@ def judge_temperature(context: Context) -> events.CheckResult | None:
         "lower_is_better": True,
     }
     if hottest <= 0:
-        return context.result("INVALID", cause="a sensor that reads 0", unknown=True, **told)
+        return context.result(
+            "INVALID", cause="a sensor that reads 0", remedy=READ_AGAIN, unknown=True, **told
+        )
     if not limit:
         return context.result("NO-VERDICT", cause="the driver tells no threshold", **told)
     near = limit - context.check.warn_within_celsius
@@ -303,8 +324,16 @@ def judge_threads(context: Context) -> events.CheckResult | None:
     ready = context.board.prober.ready
     if ready is None:
         return context.missing()
-    if ready.threads is None or ready.default_threads is None:
+    if ready.threads is None:
         return context.result("NO-VERDICT", cause="torch does not tell its threads", unknown=True)
+    if ready.default_threads is None:
+        return context.result(
+            "NO-VERDICT",
+            value=float(ready.threads),
+            unit="count",
+            value_text=str(ready.threads),
+            cause="measured with so many; how many torch takes by itself is not told",
+        )
     told: dict[str, Any] = {
         "value": float(ready.default_threads),
         "unit": "count",

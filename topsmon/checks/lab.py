@@ -16,7 +16,10 @@ from topsmon.units import bandwidth, binary_bytes, percent, plain, si
 
 FULL_WIDTH = 16
 DATA_CENTER = ("data_center_pcie", "data_center_module")
+NOT_THE_LINK = "pinned copies are slower than the link: NUMA node, IOMMU, switch or a shared link"
 BASE = 4096
+NOTHING_RAN = "Check the driver, the kernel log (Xid) and the torch build."
+TIMED_WRONG = "Check again; if it stays, report it to topsmon with the output of check --json."
 LOSES = 0.95
 """A size below this share of the base's rate loses enough to be told."""
 _RATE_OF_SIZE = re.compile(r"rate_([0-9]+)_ops_per_second")
@@ -58,12 +61,15 @@ def _doubt(
     if not probe.valid:
         return context.disturbed(probe.invalid_reason, told)
     if not told["value"] > 0:
+        if told["unit"] == "s":
+            cause = "a time of 0 cannot be: nothing was launched"
+            return context.result("INVALID", cause=cause, remedy=NOTHING_RAN, unknown=True, **told)
         return context.result(
             "FAIL",
             **{
                 **told,
                 "cause": "measured as 0",
-                "remedy": "Check the driver, the kernel log (Xid) and the torch build.",
+                "remedy": NOTHING_RAN,
             },
         )
     return None
@@ -119,7 +125,7 @@ def _in_cache(
         cause = f"{percent(value / ceiling)} of the ceiling: served by the cache, not by memory"
     if cause is None:
         return None
-    return context.result("INVALID", cause=cause, unknown=True, **told)
+    return context.result("INVALID", cause=cause, remedy=TIMED_WRONG, unknown=True, **told)
 
 
 def _limits(check: Check, scale: float) -> dict[str, Any]:
@@ -167,13 +173,14 @@ def judge_transfer(context: Context) -> events.CheckResult | None:
     if isinstance(measured, events.CheckResult):
         return measured
     (probe, value), check = measured, context.check
+    link = _widest_link(context)
+    narrow = "" if link is None else _narrow(probe, link)
     told: dict[str, Any] = {
         "value": value,
         "unit": "bytes/s",
         "value_text": bandwidth(value),
-        "evidence": tuple(_transfer_evidence(probe, check.value)),
+        "evidence": tuple(_transfer_evidence(probe, check.value, narrow=bool(narrow))),
     }
-    link = _widest_link(context)
     raw = pcie(*link) if link is not None else None
     if raw is not None:
         told["ratio"] = value / raw
@@ -182,7 +189,7 @@ def judge_transfer(context: Context) -> events.CheckResult | None:
         return doubt
     if raw is not None and check.impossible is not None and value > check.impossible * raw:
         cause = f"{percent(value / raw)} of the link: this was no copy over it"
-        return context.result("INVALID", cause=cause, unknown=True, **told)
+        return context.result("INVALID", cause=cause, remedy=TIMED_WRONG, unknown=True, **told)
     figure = _figure(link)
     if link is None or figure is None:
         return context.result("NO-VERDICT", cause=_no_figure(link), **told)
@@ -202,7 +209,9 @@ def judge_transfer(context: Context) -> events.CheckResult | None:
     if value >= figure.pass_from * scale:
         return context.result("PASS", **told)
     failed = value < figure.warn_from * scale and published_for_it
-    return context.result("FAIL" if failed else "WARN", cause=_why_slow(probe, link), **told)
+    if narrow:
+        told["remedy"] = next(one.remedy for one in table().check if one.judge == "link")
+    return context.result("FAIL" if failed else "WARN", cause=narrow or NOT_THE_LINK, **told)
 
 
 def _widest_link(context: Context) -> tuple[int, int] | None:
@@ -227,21 +236,23 @@ def _no_figure(link: tuple[int, int] | None) -> str:
     return f"nobody published figures for generation {link[0]}"
 
 
-def _why_slow(probe: events.ProbeResult, most: tuple[int, int]) -> str:
+def _narrow(probe: events.ProbeResult, most: tuple[int, int]) -> str:
+    """That the link was less than it could be while copying, "" where it was not."""
     generation, width = probe.values.get("pcie_generation"), probe.values.get("pcie_width")
     if generation and width and (generation < most[0] or width < most[1]):
         return f"the link ran at gen {generation:.0f} x{width:.0f} of gen {most[0]} x{most[1]}"
-    return "pinned copies are slower than the link: NUMA node, IOMMU, switch or a shared link"
+    return ""
 
 
-def _transfer_evidence(probe: events.ProbeResult, key: str) -> list[str]:
+def _transfer_evidence(probe: events.ProbeResult, key: str, *, narrow: bool) -> list[str]:
     lines = ["pinned memory, large blocks"]
     generation, width = probe.values.get("pcie_generation"), probe.values.get("pcie_width")
     if generation and width:
         lines.append(f"gen {generation:.0f} x{width:.0f} while copying")
     pageable = probe.values.get(key.replace("pinned", "pageable"))
     if pageable:
-        lines.append(f"from pageable memory {bandwidth(pageable)}: no fault of the slot")
+        note = "" if narrow else ": no fault of the slot"
+        lines.append(f"from pageable memory {bandwidth(pageable)}{note}")
     return lines
 
 

@@ -15,6 +15,7 @@ from topsmon.diagnosis.words import label
 from topsmon.state import DeviceState
 from topsmon.units import percent, plain, rate
 
+NOTHING_COMPUTED = "Check the driver, the kernel log (Xid) and the torch build."
 SYNC_BOOST = 0x10
 GAIN_CEILINGS = 1.5
 """Only where the ceilings themselves are this far apart can FP16 accumulation gain anything."""
@@ -66,7 +67,7 @@ def _distrust(
         return context.result(
             "FAIL",
             cause="the measured rate is 0: nothing was computed",
-            remedy="Check the driver, the kernel log (Xid) and the torch build.",
+            remedy=NOTHING_COMPUTED,
             **told,
         )
     if not result.valid:
@@ -258,7 +259,12 @@ def judge_accumulation_gain(context: Context) -> events.CheckResult | None:
     beside = long.rate_ops_per_second if long is not None else None
     if short is None or not achieved or not beside:
         reason = measured.invalid_reason or f"no valid {label(check.beside)} rate to compare with"
-        return context.result("INVALID", cause=plain(reason, 200), unknown=True)
+        return context.result(
+            "INVALID",
+            cause=plain(reason, 200),
+            remedy=f"See the check '{check.beside}', then check again.",
+            unknown=True,
+        )
     gain = achieved / beside
     told: dict[str, Any] = {
         "value": gain,
@@ -306,11 +312,20 @@ def judge_correctness(context: Context) -> events.CheckResult | None:
             ),
             command="" if cpu else "dcgmi diag -r 3",
         )
-    checked = [
+    right = [
         result
         for known in device.rates.values()
         if not known.is_remembered and (result := known.best) is not None and result.correct
     ]
+    # Agreement of results that took no work to compute proves nothing.
+    checked = [result for result in right if result.rate_ops_per_second != 0]
+    if not checked and right:
+        return context.result(
+            "INVALID",
+            cause="every measured rate is 0: nothing was computed that could be wrong",
+            remedy=NOTHING_COMPUTED,
+            unknown=True,
+        )
     if not checked:
         return context.missing()
     closest = max(checked, key=_share_of_limit)

@@ -17,6 +17,7 @@ from topsmon.diagnosis.peers import peers_of
 from topsmon.diagnosis.slow import PREFERENCE
 from topsmon.diagnosis.trust import trusted
 from topsmon.diagnosis.words import label, nvidia_smi
+from topsmon.report.check_document import BY_SETTING
 from topsmon.state import DeviceState
 from topsmon.units import PRECISIONS, bandwidth, percent, plain, rate
 
@@ -46,7 +47,7 @@ def judge_throttling(context: Context) -> events.CheckResult | None:
         "evidence": tuple(_evidence(context, len(bursts), everything)),
     }
     if not once:
-        return context.result("PASS", **told)
+        return context.implausible() or context.result("PASS", **told)
     kinds = faults or once
     return context.result(
         "FAIL" if faults else "WARN",
@@ -226,7 +227,7 @@ def _why(context: Context, worst: Compared) -> tuple[str, str, str]:
     best = max(worst.others)
     share = best / ceiling.ops_per_second if ceiling is not None else None
     cause = explain(context.state, device, result, share)
-    chosen = "; a setting, no defect" if chosen_limit(result, cause) else ""
+    chosen = f"; {BY_SETTING}" if chosen_limit(result, cause) else ""
     return f"straggler: {cause.text}{chosen}", cause.remedy, cause.command
 
 

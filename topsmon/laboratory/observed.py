@@ -12,13 +12,15 @@ class Observed:
     """What the run saw of one device beside the state.
 
     `loaded` are the samples taken while something was being measured, `samples` all. `refused` says
-    who uses the device, so that it was not measured; `missing` why a measurement did not happen.
+    who uses the device, so that it was not measured; `missing` why a measurement did not happen;
+    `unanswered` that the driver told nothing of it any more when the run ended.
     """
 
     samples: tuple[events.DeviceSample, ...] = ()
     loaded: tuple[events.DeviceSample, ...] = ()
     refused: str = ""
     missing: str = ""
+    unanswered: str = ""
     quick: bool = False
 
 

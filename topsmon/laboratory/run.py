@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 
 from topsmon import events, interpreter
+from topsmon.laboratory import hasten
 from topsmon.laboratory.observed import Observed
 from topsmon.laboratory.progress import Pace, Progress
 from topsmon.session import BUSY_GPU_RATIO, foreign_use
@@ -81,6 +82,8 @@ class _Device:
     plan: dict[str, float]
     prober: Worker | None = None
     finished: bool = False
+    finished_at: float | None = None
+    read_at: float = float("-inf")
     refused: str = ""
     missing: str = ""
     samples: list[events.DeviceSample] = field(default_factory=list)
@@ -103,11 +106,16 @@ class Run:
         self._refusal: str | None = None
         self._interpreter: interpreter.Interpreter | None = None
         self._newest = self._started = time.monotonic()
+        self._environment, self._strike = options.environment, self._started
+        if options.simulated is not None:
+            self._environment, self._strike = hasten.environment(
+                options.simulated, options.environment, self._started
+            )
         self._poller = Worker(
             POLLER,
             self._poller_command(),
             self.receive,
-            environment=options.environment,
+            environment=self._environment,
             policy=RestartPolicy(never=(EXIT_USAGE,)),
         )
 
@@ -157,6 +165,7 @@ class Run:
                 loaded=tuple(one.loaded),
                 refused=one.refused,
                 missing=one.missing or ("" if one.finished else why),
+                unanswered="" if self._answers(key, one) else f"no answer since then; {why}",
             )
             for key, one in self._devices.items()
         }
@@ -204,6 +213,7 @@ class Run:
         if one is None or device is None:
             return
         one.samples.append(sample)
+        one.read_at = time.monotonic()
         if device.prober.measuring is not None:
             one.loaded.append(sample)
 
@@ -236,6 +246,8 @@ class Run:
             one = self._devices.get(device.key)
             if one is not None and not one.finished:
                 self._advance(device, one)
+            if one is not None and one.finished and one.finished_at is None:
+                one.finished_at = time.monotonic()
         if self._complete():
             self._over.set()
 
@@ -294,12 +306,22 @@ class Run:
 
     def _complete(self) -> bool:
         """True when nothing is left to do and no device can be expected any more."""
-        if not all(one.finished for one in self._devices.values()):
+        if not all(one.finished and self._answers(key, one) for key, one in self._devices.items()):
             return False
         settled = time.monotonic() - self._newest >= SETTLE_SECONDS
         if self._devices:
             return settled
         return settled and "nvml" in self.state.problems and not self._only_cpu()
+
+    def _answers(self, key: str, one: _Device) -> bool:
+        """False while the driver has told nothing of a device since its work ended.
+
+        A driver call that hangs shows only in the samples that do not come.
+        """
+        device = self.state.devices.get(key)
+        if device is None or device.condition != "ok" or not one.finished:
+            return True
+        return one.read_at > max(one.finished_at or self._started, self._strike)
 
     def _progress(self) -> Progress:
         plans = {key: one.plan for key, one in self._devices.items() if not one.refused}
@@ -338,7 +360,7 @@ class Run:
             f"prober {device.key}",
             command,
             self.receive,
-            environment=self.options.environment,
+            environment=self._environment,
             policy=RestartPolicy(limit=0, never=(0, EXIT_NO_TORCH)),
         )
         self._pace.begin(time.monotonic())

@@ -1,10 +1,9 @@
-"""Which number of a precision is shown, what it is compared with, and what is no number at all."""
+"""What a number is compared with, and what is no number at all."""
 
 from __future__ import annotations
 
 from topsmon import events
 from topsmon.ceilings.measured import MEASURED
-from topsmon.state import PrecisionState
 
 RATED, AT_TOP_CLOCK = "rated", "at top clock"
 """What a compute ceiling is called: the second where a measured clock stands for the rated one."""
@@ -21,15 +20,6 @@ def at_top_clock(ceilings: events.Ceilings | None) -> bool:
 def ceiling_word(*, top_clock: bool) -> str:
     """What a compute ceiling is called."""
     return AT_TOP_CLOCK if top_clock else RATED
-
-
-def shown(state: PrecisionState) -> events.RateMeasured | None:
-    """The result to show: the best one, and where none is valid the fastest of this session."""
-    best = state.best
-    if best is None or best.correct is False or best.valid or state.is_remembered:
-        return best
-    alike = [one for one in state.by_shape.values() if one.correct is not False]
-    return max(alike, key=lambda one: one.rate_ops_per_second or 0.0, default=best)
 
 
 def nothing_computed(result: events.RateMeasured | events.ProbeResult) -> bool:

@@ -13,7 +13,7 @@ from topsmon.diagnosis.causes import explain
 from topsmon.diagnosis.expected import Expected, expectation
 from topsmon.report.bench.model import Burst, Energy, PrecisionResult
 from topsmon.report.bench.words import shape_words
-from topsmon.report.shown import NOTHING_COMPUTED, at_top_clock, ceiling_word, shown
+from topsmon.report.shown import NOTHING_COMPUTED, at_top_clock, ceiling_word
 from topsmon.state import DeviceState, State
 from topsmon.units import PRECISIONS, plain, rate, watts
 
@@ -30,7 +30,7 @@ def result(
     A wrong result of this session is never replaced by a later right one.
     """
     known, precision = device.rates[key], PRECISIONS[key]
-    measured = known.wrong or shown(known)
+    measured = known.wrong or known.best
     if measured is None or (measured.rate_ops_per_second is None and measured.correct is not False):
         return None
     best = burst(measured)
@@ -137,7 +137,7 @@ def _no_held_ratio(device: DeviceState, key: str, best: Burst) -> str:
 def _speedup(device: DeviceState, key: str, best: Burst) -> tuple[float | None, str]:
     """Measured rate over that of FP32, or why there is none."""
     known = device.rates[REFERENCE]
-    reference = known.wrong or shown(known)
+    reference = known.wrong or known.best
     if reference is None or reference.rate_ops_per_second is None:
         return None, "FP32 was not measured"
     if known.is_remembered is not device.rates[key].is_remembered:

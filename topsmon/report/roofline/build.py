@@ -11,7 +11,7 @@ from topsmon.report.bounds import peaks
 from topsmon.report.counted import Count, Layer, default_peak
 from topsmon.report.roofline.doubts import doubt_notes
 from topsmon.report.roofline.model import Bound, Point, Ridge, Roof, Roofline, Slope, Word
-from topsmon.report.shown import AT_TOP_CLOCK, TOP_CLOCK, at_top_clock, shown
+from topsmon.report.shown import AT_TOP_CLOCK, TOP_CLOCK, at_top_clock
 from topsmon.state import DeviceState, PrecisionState
 
 GEMM_BYTES = {
@@ -123,7 +123,7 @@ def _default_focus(device: DeviceState, keys: Sequence[str], count: Count | None
 
 def _usable(state: PrecisionState) -> events.RateMeasured | None:
     """The rate to show; none while the latest result is wrong."""
-    best = shown(state)
+    best = state.best
     if best is None or best.correct is False or not best.rate_ops_per_second:
         return None
     return best
