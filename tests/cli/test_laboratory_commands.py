@@ -121,6 +121,19 @@ def test_roofline_as_svg_and_json(tmp_path: Path) -> None:
     assert document["schema_version"] == 1
 
 
+def test_the_layers_of_a_model_stand_on_the_roofline(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        "import torch\n\ndef make():\n    return torch.nn.Linear(512, 512, bias=False)\n"
+    )
+    given = ["--model", "model.py:make", "--input", "256x512", "--simulate", "h100-8", "-o", "0"]
+    result = run("roofline", "fp32", *given, "--json", cwd=tmp_path)
+    assert result.returncode == 0, result.stderr.decode()
+    (document,) = json.loads(result.stdout)
+    layers = [point for point in document["points"] if point["kind"] == "layer"]
+    # 2*256*512*512 FLOPs over (256*512 + 512*512 + 256*512) values of four bytes: 64 FLOP/byte.
+    assert [point["ops_per_byte"] for point in layers] == [64.0]
+
+
 def test_flops_of_a_model_in_the_current_directory(tmp_path: Path) -> None:
     # 64 to 128 channels, 3x3, padding 1, on 32x64x224x224: a multiply-add is two operations.
     (tmp_path / "model.py").write_text(

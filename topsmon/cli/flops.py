@@ -28,6 +28,7 @@ from topsmon.cli.common import (
 )
 
 if TYPE_CHECKING:
+    from topsmon.report.counted import Count
     from topsmon.report.flops import Device
 
 COUNTER = Path(topsmon.__file__).parent / "flops"
@@ -72,19 +73,13 @@ def command(
     FACTORY is a function, a class or a ready module of MODULE (a module's name or a .py file). A
     multiply-add counts as two FLOPs.
     """
-    options = [part for shape in inputs for part in ("--input", shape)]
-    options += ["--training"] * training + ["--input-grad"] * input_grad
+    options = ["--training"] * training + ["--input-grad"] * input_grad
     options += ["--dtype", dtype] if dtype else []
     options += ["--debug"] * common.debug
     device = _device(common, bandwidth)
-    counted = _count(common, target, options)
+    count = count_model(common, target, inputs, options)
     from topsmon.report import flops
-    from topsmon.report.counted import load
 
-    try:
-        count = load(counted)
-    except ValueError as error:
-        raise Failure(str(error)) from error
     if as_json:
         write_bytes(flops.to_json(count, device))
         return
@@ -103,18 +98,25 @@ def command(
     write_text(text)
 
 
-def _count(common: Common, target: str, options: list[str]) -> bytes:
+def count_model(
+    common: Common, target: str, inputs: tuple[str, ...], options: list[str] | None = None
+) -> Count:
     """Let a Python with torch count; its own one-line errors have gone to stderr."""
     from topsmon import interpreter
+    from topsmon.report.counted import load
 
     found = asyncio.run(interpreter.find(common.python, os.environ))
     if found.path is None:
         raise Failure(found.problem)
-    command = [found.path, str(COUNTER), target, *options]
+    shapes = [part for shape in inputs for part in ("--input", shape)]
+    command = [found.path, str(COUNTER), target, *shapes, *(options or [])]
     result = subprocess.run(command, stdout=subprocess.PIPE, check=False)
     if result.returncode != OK:
         raise click.exceptions.Exit(result.returncode)
-    return result.stdout
+    try:
+        return load(result.stdout)
+    except ValueError as error:
+        raise Failure(str(error)) from error
 
 
 def _device(common: Common, bandwidth: float | None) -> Device:

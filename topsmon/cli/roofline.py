@@ -18,6 +18,7 @@ from topsmon.cli.common import (
     write_bytes,
     write_text,
 )
+from topsmon.cli.flops import count_model
 from topsmon.cli.measure import checked_keys, known_keys, measure
 
 POINTS = (
@@ -34,6 +35,12 @@ PLOT_LINES = 24
 @click.command()
 @click.argument("precisions", nargs=-1, metavar="[PRECISION]...")
 @click.option("--svg", type=click.Path(dir_okay=False, path_type=Path), help="Write an SVG file.")
+@click.option(
+    "--model",
+    metavar="MODULE:FACTORY",
+    help="Place the layers of this model too.",
+)
+@click.option("--input", "inputs", multiple=True, metavar="SHAPE", help="With --model: its inputs.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--seconds", type=Number(1.0, 600.0), metavar="S", help="Time to measure.")
 @click.option("--force", is_flag=True, help="Measure devices that others use too.")
@@ -42,11 +49,13 @@ def command(
     common: Common,
     precisions: tuple[str, ...],
     svg: Path | None,
+    model: str | None,
+    inputs: tuple[str, ...],
     as_json: bool,
     seconds: float | None,
     force: bool,
 ) -> None:
-    """Roofline: ceilings (rated, held), measured lines, workloads as points.
+    """Roofline: ceilings (rated, held), measured lines, workloads and layers as points.
 
     The first PRECISION is drawn in full; without any, the usual one of the device.
     """
@@ -55,6 +64,9 @@ def command(
     strange = [key for key in wanted if key not in known]
     if strange:
         raise click.UsageError(f"{strange[0]!r} is no precision; there are {', '.join(known)}")
+    if inputs and model is None:
+        raise click.UsageError("--input goes with --model MODULE:FACTORY")
+    count = count_model(common, model, inputs) if model is not None else None
     outcome = measure(common, (*(wanted or known), *POINTS), seconds=seconds, force=force)
     if not outcome.devices:
         raise Failure("no device could be measured; topsmon --once says what was found")
@@ -66,6 +78,7 @@ def command(
             state.devices[key],
             wanted or None,
             focus=wanted[0] if wanted else None,
+            count=count,
             simulated=state.simulated,
         )
         for key in outcome.devices
