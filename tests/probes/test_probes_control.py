@@ -56,6 +56,14 @@ def test_unknown_precisions_are_left_out_by_name():
     assert control.chosen == ("fp32",)
 
 
+def test_a_command_that_came_before_the_waiting_is_not_waited_for():
+    control = make()
+    seen = control.changes
+    control.apply({"command": "precisions", "keys": ["fp32", "nonsense"]})
+    assert control.changes == seen + 1
+    control.wait_for_change(seen)  # returns at once, or this test never ends
+
+
 def test_a_stop_ends_work_in_progress():
     control = make()
     control.stop()
@@ -64,7 +72,7 @@ def test_a_stop_ends_work_in_progress():
     with pytest.raises(StopRequested):
         control.rest(1.0)
     with pytest.raises(StopRequested):
-        control.wait_for_change()
+        control.wait_for_change(control.changes)
     with pytest.raises(StopRequested):
         control.wait_while_paused(lambda reason: None)
 

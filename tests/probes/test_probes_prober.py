@@ -134,7 +134,7 @@ def test_only_the_chosen_precisions_are_measured():
 def test_nothing_to_measure_is_said_and_waited_for():
     told = []
 
-    def wait_for_change(control, seconds=None):
+    def wait_for_change(control, since, seconds=None):
         told.append(seconds)
         control.stop()
         control.checkpoint_stop()

@@ -32,7 +32,7 @@ class Control:
     """The wishes of the parent, changed by the reader's thread, read by the measuring one.
 
     `duty` is the share of time to work, 0 < duty <= 1. `chosen` holds precision keys, None = all.
-    `pause_reason` None means "measure".
+    `pause_reason` None means "measure". `changes` counts the commands carried out.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Control:
         self.chosen: tuple[str, ...] | None = None
         self.pause_reason = pause_reason
         self.measuring: str | None = None
+        self.changes = 0
         self._known = known
         self._stopping = False
         self._choice = 0
@@ -50,6 +51,7 @@ class Control:
     def apply(self, command: dict[str, Any]) -> str | None:
         """Carry out one command. Returns what is wrong with it in words, None when it is fine."""
         verb = command.get("command")
+        problem: str | None = None
         with self._changed:
             if verb == "stop":
                 self._stopping = True
@@ -70,11 +72,12 @@ class Control:
                 self.chosen = tuple(key for key in keys if key in self._known)
                 self._choice += 1
                 if unknown:
-                    return f"unknown precisions left out: {', '.join(map(str, unknown))}"
+                    problem = f"unknown precisions left out: {', '.join(map(str, unknown))}"
             else:
                 return f"unknown command {verb!r}"
+            self.changes += 1
             self._changed.notify_all()
-        return None
+        return problem
 
     def stop(self) -> None:
         """Ask the measuring thread to end."""
@@ -116,10 +119,10 @@ class Control:
             if self._stopping:
                 raise StopRequested
 
-    def wait_for_change(self, seconds: float | None = None) -> None:
-        """Wait for the next command, at most `seconds`, or as long as it takes."""
+    def wait_for_change(self, since: int, seconds: float | None = None) -> None:
+        """Wait until there are more `changes` than `since`, at most `seconds`."""
         with self._changed:
-            if not self._stopping:
+            if not self._stopping and self.changes == since:
                 self._changed.wait(seconds)
             if self._stopping:
                 raise StopRequested

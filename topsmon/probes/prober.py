@@ -197,10 +197,11 @@ class Prober:
 
     def _turn(self) -> int | None:
         control = self._control
+        seen = control.changes
         key = self._schedule.following(control.chosen)
         if key is None:
             self._tell_idle("none of the chosen precisions can run on this device")
-            control.wait_for_change()
+            control.wait_for_change(seen)
             return None
         quick = self._schedule.first_round(control.chosen)
         if self._bandwidths_due and not quick:
@@ -212,7 +213,7 @@ class Prober:
         except NoMemoryError as shortage:
             self._schedule.passed_over(key)
             self._tell_idle(str(shortage))
-            control.wait_for_change(NO_MEMORY_PAUSE_SECONDS)
+            control.wait_for_change(seen, NO_MEMORY_PAUSE_SECONDS)
             return None
         if code is None:
             control.rest(time.monotonic() - began, FIRST_ROUND_DUTY if quick else 0.0)

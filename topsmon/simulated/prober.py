@@ -142,7 +142,7 @@ class Prober:
         self._hello()
         self._work()
         self._introduce()
-        told: int | None = None
+        told = -1
         measured: set[str] = set()
         turn = 0
         while True:
@@ -152,7 +152,7 @@ class Prober:
                 self._tell_unsupported(control.precisions)
             keys = [key for key in control.precisions if key in self._gpu.scenario.rates.measured]
             if control.paused is not None or not keys:
-                self._idle(control.paused or "no precision to measure")
+                self._idle(control.paused or "no precision to measure", told)
                 continue
             key, cycle = keys[turn % len(keys)], turn // len(keys)
             turn += 1
@@ -237,11 +237,13 @@ class Prober:
     def _refuse(self, key: str, reason: str) -> None:
         self._emit(events.ProbeUnsupported, device=self._gpu.uuid, precision=key, reason=reason)
 
-    def _idle(self, reason: str) -> None:
-        """Say once why nothing is measured and wait for another state of affairs."""
+    def _idle(self, reason: str, choices: int) -> None:
+        """Say once why nothing is measured and wait for another state of affairs.
+
+        `choices` counts those already seen: one may come while the reason is being said.
+        """
         self._emit(events.ProberIdle, device=self._gpu.uuid, reason=reason)
         control = self._control
-        choices = control.choices
         with control.changed:
             control.changed.wait_for(
                 lambda: (
