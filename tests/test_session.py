@@ -202,3 +202,15 @@ def test_a_prober_speaks_of_its_device_under_the_key_of_the_row() -> None:
     rate = events.RateMeasured(**HEADER, device="GPU-77", precision="fp32", rate_ops_per_second=1.0)
     made._receive_from_prober("gpu-0", rate)
     assert made.state.devices["gpu-0"].rates["fp32"].latest is not None
+
+
+def test_a_bandwidth_measured_beside_others_is_marked_as_a_rate_is() -> None:
+    made = feed(session(), device(), sample(), processes(GPU, trainer()))
+    found = events.ProbeResult(
+        **HEADER, device=GPU, probe="memory", values={"copy_bytes_per_second": 1e12}
+    )
+    feed(made, found)
+    kept = made.state.devices[GPU].probes["memory"]
+    assert not kept.valid
+    assert kept.invalid_reason == "shared: python train.py (PID 12) uses GPU 0"
+    assert kept.values == {"copy_bytes_per_second": 1e12}

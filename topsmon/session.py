@@ -164,8 +164,8 @@ class Session:
     def receive(self, event: events.AnyEvent) -> None:
         """Fold an event of any child into the state and act on it."""
         now = time.monotonic()
-        if isinstance(event, events.RateMeasured):
-            event = self._mark_shared(event)
+        if isinstance(event, (events.RateMeasured, events.ProbeResult)):
+            event = mark_shared(event, self.state.devices.get(event.device))
             self._save_due = True
         elif isinstance(event, events.Worker):
             self._count_crash(event)
@@ -182,14 +182,6 @@ class Session:
                 pass
         if self._save_due and now - self._saved > SAVE_SECONDS:
             self._save()
-
-    def _mark_shared(self, result: events.RateMeasured) -> events.RateMeasured:
-        """A rate measured while others use the device is kept, but not trusted."""
-        device = self.state.devices.get(result.device)
-        users = foreign_use(device) if device is not None else None
-        if users is None or not result.valid:
-            return result
-        return msgspec.structs.replace(result, valid=False, invalid_reason=f"shared: {users}")
 
     def _count_crash(self, event: events.Worker) -> None:
         """Leave out a precision that ended its prober twice: it would do so for ever."""
@@ -400,16 +392,10 @@ class Session:
 
     def _save(self) -> None:
         self._saved, self._save_due = time.monotonic(), False
-        if self.options.remember is None or self.options.simulated is not None:
+        if self.options.remember is None:
             return
-        best = [
-            precision.best
-            for device in self.state.devices.values()
-            for precision in device.rates.values()
-            if precision.best is not None
-        ]
         with contextlib.suppress(OSError):  # a full or read-only disk must not end the screen
-            results.save(self.options.remember, best)
+            results.save(self.options.remember, results.worth_keeping(self.state))
 
 
 def foreign_use(device: DeviceState, *, held_back: bool = False) -> str | None:
@@ -429,6 +415,16 @@ def foreign_use(device: DeviceState, *, held_back: bool = False) -> str | None:
     name = command_words(first.command or first.name or "a process", 60)
     more = f" and {len(others) - 1} more use" if len(others) > 1 else " uses"
     return f"{name} (PID {first.pid}){more} {device.label}"
+
+
+def mark_shared(
+    event: events.RateMeasured | events.ProbeResult, device: DeviceState | None
+) -> events.RateMeasured | events.ProbeResult:
+    """What was measured while others use the device is kept, but not trusted."""
+    users = foreign_use(device) if device is not None and event.valid else None
+    if users is None:
+        return event
+    return msgspec.structs.replace(event, valid=False, invalid_reason=f"shared: {users}")
 
 
 def usable_cpus() -> int:

@@ -27,6 +27,11 @@ def at_measured_clock(ceilings: events.Ceilings, clock_mhz: float) -> events.Cei
     )
 
 
+def at_top_clock(ceilings: events.Ceilings | None) -> bool:
+    """True for ceilings at the highest clock that was measured."""
+    return ceilings is not None and MEASURED in ceilings.clock_source
+
+
 def _scaled(rate: events.Ceiling, clock_mhz: float) -> events.Ceiling:
     if not rate.rated_clock_mhz or clock_mhz <= rate.rated_clock_mhz:
         return rate

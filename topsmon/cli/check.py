@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from topsmon.cli.common import (
     Number,
     common_options,
     enter_simulation,
+    shows_progress,
     split_list,
     width,
 )
@@ -108,8 +108,3 @@ def command(
         progress=shows_progress(),
     )
     raise click.exceptions.Exit(run(options))
-
-
-def shows_progress() -> bool:
-    """True where a line on stderr can be written over."""
-    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}

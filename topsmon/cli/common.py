@@ -143,6 +143,11 @@ def write_bytes(data: bytes) -> None:
         raise Failure(f"the output cannot be written: {error.strerror}") from error
 
 
+def shows_progress() -> bool:
+    """True where a line on stderr can be written over."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
+
+
 def width() -> int:
     """Columns of the terminal, 100 where there is none."""
     import shutil

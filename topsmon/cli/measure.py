@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from topsmon.cli.common import Common, enter_simulation
+from topsmon.cli.common import Common, enter_simulation, shows_progress
 
 if TYPE_CHECKING:
     from topsmon.laboratory import Outcome
@@ -69,7 +67,7 @@ def measure(
             key: value for key, value in budgets.items() if kind == "gpu" or key not in GPU_ONLY
         }
 
-    show = ProgressLine() if _shows_progress() else None
+    show = ProgressLine() if shows_progress() else None
     options = RunOptions(
         plan=plan,
         sizes=sizes,
@@ -91,7 +89,3 @@ def measure(
     finally:
         if show is not None:
             show.end()
-
-
-def _shows_progress() -> bool:
-    return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}

@@ -14,20 +14,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import msgspec
 
 from topsmon import events, interpreter
 from topsmon.laboratory import hasten
 from topsmon.laboratory.observed import Observed
 from topsmon.laboratory.progress import Pace, Progress
-from topsmon.session import BUSY_GPU_RATIO, foreign_use
+from topsmon.session import BUSY_GPU_RATIO, POLLER, PROBES, foreign_use, mark_shared
 from topsmon.state import DeviceState, State
-from topsmon.workers import EXIT_NO_TORCH, RestartPolicy, Worker
+from topsmon.workers import EXIT_NO_TORCH, EXIT_USAGE, RestartPolicy, Worker
 
-POLLER = "poller"
-PROBES = Path(__file__).parents[1] / "probes"
 INTERVAL_SECONDS = 0.25
 START_SECONDS = 8.0
 """Of the time limit, what starting the children and importing torch may take."""
@@ -37,7 +32,6 @@ also what a device is looked at for where nothing is measured."""
 SETTLE_SECONDS = 1.0
 """No new device for this long: the driver has told them all."""
 TICK_SECONDS = 0.25
-EXIT_USAGE = 64
 NO_GPU_HERE = frozenset({"no-library", "no-device", "no-gpu"})
 """Problems of the driver after which the CPU is what there is to check."""
 
@@ -178,7 +172,10 @@ class Run:
         """Fold an event in and do what it calls for."""
         now = time.monotonic()
         if isinstance(event, (events.RateMeasured, events.ProbeResult)):
-            event = self._mark_shared(event)
+            device = self.state.devices.get(event.device)
+            # A CPU is always shared; its own share of the time tells whether that mattered.
+            if device is not None and device.identity.kind == "gpu":
+                event = mark_shared(event, device)
         self.state.apply(event, now)
         match event:
             case events.Device():
@@ -195,18 +192,6 @@ class Run:
             case _:
                 pass
         self._review()
-
-    def _mark_shared(
-        self, event: events.RateMeasured | events.ProbeResult
-    ) -> events.RateMeasured | events.ProbeResult:
-        """What was measured while others compute is kept, but not trusted."""
-        device = self.state.devices.get(event.device)
-        if device is None or device.identity.kind != "gpu" or not event.valid:
-            return event
-        users = foreign_use(device)
-        if users is None:
-            return event
-        return msgspec.structs.replace(event, valid=False, invalid_reason=f"shared: {users}")
 
     def _keep(self, sample: events.DeviceSample) -> None:
         one, device = self._devices.get(sample.device), self.state.devices.get(sample.device)

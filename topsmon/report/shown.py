@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from topsmon import events
-from topsmon.ceilings.measured import MEASURED
 
 RATED, AT_TOP_CLOCK = "rated", "at top clock"
 """What a compute ceiling is called: the second where a measured clock stands for the rated one."""
 TOP_CLOCK = "the highest clock measured here, for the rated one is not known"
 NOTHING_COMPUTED = "nothing was computed: a rate of 0 is a failure and no slow device"
 RATES = ("_bytes_per_second", "_ops_per_second")
-
-
-def at_top_clock(ceilings: events.Ceilings | None) -> bool:
-    """True for ceilings at the highest clock that was measured."""
-    return ceilings is not None and MEASURED in ceilings.clock_source
 
 
 def ceiling_word(*, top_clock: bool) -> str:

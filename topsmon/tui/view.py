@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topsmon import events
+from topsmon.ceilings.measured import at_top_clock
 from topsmon.diagnosis import device_word
 from topsmon.state import DeviceState, State
 from topsmon.tui.benchmarks import obstacle
@@ -107,8 +108,7 @@ def state_word(view: View, device: DeviceState) -> tuple[str, str]:
 
 def at_measured_clock(device: DeviceState) -> bool:
     """True where the ceilings stand for the highest clock measured, since the rated is unknown."""
-    source = device.ceilings.clock_source if device.ceilings is not None else None
-    return device.identity.kind == "cpu" and "measured here" in (source or "")
+    return device.identity.kind == "cpu" and at_top_clock(device.ceilings)
 
 
 def ceiling_words(device: DeviceState) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from topsmon import __version__, events
+from topsmon.ceilings.measured import at_top_clock
 from topsmon.diagnosis import clock_events
 from topsmon.report.bench import model
 from topsmon.report.bench.precisions import result
 from topsmon.report.bench.probes import bandwidths, energy, latencies, pcie, sustained
 from topsmon.report.bench.words import grouped
-from topsmon.report.shown import at_top_clock
 from topsmon.state import DeviceState, State
 from topsmon.units import PRECISIONS, plain
 

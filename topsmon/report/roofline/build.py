@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from topsmon import events, units
+from topsmon.ceilings.measured import at_top_clock
 from topsmon.report.bounds import peaks
 from topsmon.report.counted import Count, Layer, default_peak
 from topsmon.report.roofline.doubts import doubt_notes
 from topsmon.report.roofline.model import Bound, Point, Ridge, Roof, Roofline, Slope, Word
-from topsmon.report.shown import AT_TOP_CLOCK, TOP_CLOCK, at_top_clock
+from topsmon.report.shown import AT_TOP_CLOCK, TOP_CLOCK
 from topsmon.state import DeviceState, PrecisionState
 
 GEMM_BYTES = {
