@@ -49,6 +49,30 @@ def every_event() -> list[events.Event]:
         events.CheckResult(
             **HEADER, device="GPU-1", label="GPU 0", check="bf16", state="PASS", title="t"
         ),
+        events.Run(
+            **HEADER,
+            run="1-2-0",
+            pid=2,
+            hostname="a",
+            started=1.0,
+            scaler=events.Scaler(kind="GradScaler", growth_interval=2000),
+        ),
+        events.RunSample(
+            **HEADER,
+            run="1-2-0",
+            step=3,
+            stepped_at=1.0,
+            window=events.RunWindow(steps=3, skipped=1),
+            totals=events.RunTotals(steps=3, skipped=1, scale_lowest=32768.0),
+        ),
+        events.RunHistory(
+            **HEADER,
+            run="1-2-0",
+            stride=4,
+            buckets=(events.HistoryBucket(first_step=1, steps=3, skipped=1, loss_mean=0.5),),
+        ),
+        events.RunEvent(**HEADER, run="1-2-0", number=1, kind="skip", step=1, names=("a.b",)),
+        events.RunStatus(**HEADER, run="1-2-0", condition="killed", since=2.0, detail="SIGKILL"),
     ]
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from topsmon import events
 from topsmon.ceilings.measured import at_measured_clock
+from topsmon.run_state import RUN_EVENTS, AnyRunEvent, RunState
 from topsmon.units import PRECISIONS
 
 HISTORY_LENGTH = 480
@@ -185,6 +186,7 @@ class State:
         self.problems: dict[str, events.Problem] = {}
         self.devices: dict[str, DeviceState] = {}
         self.workers: dict[str, events.Worker] = {}
+        self.runs: dict[str, RunState] = {}
         self.host_busy: deque[float | None] = deque(maxlen=HISTORY_LENGTH)
         self.version = 0
         self.interval: float | None = None
@@ -231,6 +233,8 @@ class State:
                 self.problems[event.subject] = event
         elif isinstance(event, events.Worker):
             self._apply_worker(event)
+        elif isinstance(event, (events.Run, *RUN_EVENTS)):
+            self._apply_run(event, now)
         else:
             device = self.devices.get(event.device)
             if device is None:
@@ -279,6 +283,16 @@ class State:
             same_slot = (device.identity.kind, device.identity.index) == (event.kind, event.index)
             if same_slot and key != event.device and not device.reported:
                 del self.devices[key]
+
+    def _apply_run(self, event: events.Run | AnyRunEvent, now: float) -> None:
+        run = self.runs.get(event.run)
+        if isinstance(event, events.Run):
+            if run is None:
+                self.runs[event.run] = RunState(event)
+            else:
+                run.identity = event
+        elif run is not None:
+            run.apply(event, now)
 
     def _hold(self, event: events.AnyEvent) -> None:
         """Keep a few events that came before their device's identity."""

@@ -1,0 +1,215 @@
+"""What is there and what it does: hosts, devices, their readings and processes."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from topsmon.events.base import Event
+
+Kind = Literal["gpu", "cpu"]
+DeviceCondition = Literal["ok", "lost", "stalled", "asleep", "error"]
+WorkerCondition = Literal["starting", "running", "paused", "restarted", "failed", "stopped"]
+
+
+class Hello(Event, frozen=True, kw_only=True, tag="hello"):
+    """First line of every source: who speaks, which version, and whether it is a simulation."""
+
+    version: str
+    schema: int
+    role: str
+    pid: int
+    simulated: str | None = None
+
+
+class Host(Event, frozen=True, kw_only=True, tag="host"):
+    """What does not change about a machine and its driver."""
+
+    hostname: str
+    system: str
+    cpu_name: str | None = None
+    memory_total_bytes: int | None = None
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    container: bool = False
+    wsl: bool = False
+
+
+class HostSample(Event, frozen=True, kw_only=True, tag="host-sample"):
+    """Load of the whole machine. `cpu_busy_ratio` is 0..1 over all logical CPUs."""
+
+    cpu_busy_ratio: float | None = None
+    memory_used_bytes: int | None = None
+    load_1_minute: float | None = None
+
+
+class Problem(Event, frozen=True, kw_only=True, tag="problem"):
+    """A source that cannot work, in words: the NVML library, the driver, permissions.
+
+    `subject` names the source ("nvml"). `code` None says that the problem is over.
+    """
+
+    subject: str
+    code: str | None
+    message: str
+    remedy: str = ""
+
+
+class Device(Event, frozen=True, kw_only=True, tag="device"):
+    """Identity of a device: what is read once. `device` is its key in all other events.
+
+    The key is the UUID of a GPU and "cpu" for the processor. `index` is NVML's order, which may
+    differ from CUDA's.
+    """
+
+    device: str
+    kind: Kind
+    index: int
+    name: str
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+    pci_device_id: str | None = None
+    pci_subsystem_id: str | None = None
+    compute_capability: str | None = None
+    architecture: str | None = None
+    sm_count: int | None = None
+    memory_total_bytes: int | None = None
+    memory_bus_bits: int | None = None
+    sm_clock_max_mhz: int | None = None
+    memory_clock_max_mhz: int | None = None
+    power_limit_default_watts: float | None = None
+    power_limit_max_watts: float | None = None
+    temperature_slowdown_celsius: int | None = None
+    mig: bool = False
+    unavailable: dict[str, str] = {}
+
+
+class Ceiling(msgspec.Struct, frozen=True, kw_only=True):
+    """Dense theoretical rate of one precision (a key of the rates table, e.g. "fp16_acc32").
+
+    `ops_per_second` is the rated ceiling. `ops_per_clock` is that of the whole device, so that the
+    ceiling at a held clock is `ops_per_clock * clock_mhz * 1e6`. `rated_clock_mhz` is the clock the
+    rated figure belongs to. `origin` is "published", "computed" or "range"; a range has its lower
+    end in `ops_per_second_low`. `published_ops_per_second` is the figure as the vendor prints it.
+    """
+
+    precision: str
+    ops_per_second: float
+    origin: str
+    source: str
+    ops_per_second_low: float | None = None
+    sparse_ops_per_second: float | None = None
+    published_ops_per_second: float | None = None
+    ops_per_clock: float | None = None
+    rated_clock_mhz: float | None = None
+    verified: bool | None = None
+    note: str = ""
+
+
+class Ceilings(Event, frozen=True, kw_only=True, tag="ceilings"):
+    """All ceilings of a device, each with its source.
+
+    `board` is the matched board's key or None, `matched_by` how it was found ("PCI id", "exact
+    name", "SM count and clock", "computed from architecture"). `unknown` says in words why there is
+    none at all. `absent` maps a precision to the reason that it has no ceiling.
+    """
+
+    device: str
+    board: str | None = None
+    matched_by: str | None = None
+    unknown: str | None = None
+    rates: tuple[Ceiling, ...] = ()
+    absent: dict[str, str] = {}
+    memory_bandwidth_bytes_per_second: float | None = None
+    memory_bandwidth_source: str = ""
+    l2_bytes: int | None = None
+    pcie_bytes_per_second: float | None = None
+    pcie_source: str = ""
+    nvlink_bytes_per_second: float | None = None
+    nvlink_source: str = ""
+    clock_source: str = ""
+    notes: tuple[str, ...] = ()
+
+
+class DeviceSample(Event, frozen=True, kw_only=True, tag="sample"):
+    """The latest reading of a device. Ratios are 0..1.
+
+    `busy_ratio` is the share of time in which any kernel ran ("GPU-Util"), no share of SMs or
+    FLOPs; for a CPU the share of busy time over usable logical CPUs. `memory_busy_ratio` is the
+    share of time in which memory was read or written. `memory_used_bytes` excludes
+    `memory_reserved_bytes` where the driver tells them apart. ECC errors are counts, "volatile"
+    since the driver was loaded, "aggregate" over the board's life.
+    """
+
+    device: str
+    busy_ratio: float | None = None
+    memory_busy_ratio: float | None = None
+    memory_used_bytes: int | None = None
+    memory_reserved_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    memory_note: str = ""
+    sm_clock_mhz: float | None = None
+    memory_clock_mhz: float | None = None
+    power_watts: float | None = None
+    power_limit_watts: float | None = None
+    energy_joules: float | None = None
+    temperature_celsius: float | None = None
+    performance_state: int | None = None
+    clock_event_mask: int | None = None
+    pcie_generation: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    ecc_enabled: bool | None = None
+    ecc_uncorrected_volatile: int | None = None
+    ecc_uncorrected_aggregate: int | None = None
+    ecc_corrected_volatile: int | None = None
+    row_remap_pending: bool | None = None
+    row_remap_failed: bool | None = None
+    unavailable: dict[str, str] = {}
+
+
+class DeviceStatus(Event, frozen=True, kw_only=True, tag="status"):
+    """A change in how a device answers. `since` is the monotonic time at which it began."""
+
+    device: str
+    condition: DeviceCondition
+    detail: str = ""
+    since: float
+
+
+class ProcessEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One process that uses a device.
+
+    `local` False: the PID is that of another PID namespace, not ours to touch. `own` True: a
+    process of topsmon. `cpu_cores` is CPU time per wall time (1.0 = one core fully used). `state`
+    is the kernel's letter where it matters: "Z" ended but not reaped, "D" stuck in the kernel.
+    """
+
+    pid: int
+    name: str | None = None
+    user: str | None = None
+    memory_bytes: int | None = None
+    cpu_cores: float | None = None
+    command: str | None = None
+    local: bool = True
+    own: bool = False
+    state: str | None = None
+
+
+class Processes(Event, frozen=True, kw_only=True, tag="processes"):
+    """Compute processes on a device; `entries` None: could not be read, because `reason`."""
+
+    device: str
+    entries: tuple[ProcessEntry, ...] | None
+    reason: str = ""
+
+
+class Worker(Event, frozen=True, kw_only=True, tag="worker"):
+    """A change in one of our own child processes ("poller", "prober GPU-...")."""
+
+    worker: str
+    condition: WorkerCondition
+    restarts: int = 0
+    detail: str = ""
