@@ -49,6 +49,16 @@ def every_event() -> list[events.Event]:
         events.CheckResult(
             **HEADER, device="GPU-1", label="GPU 0", check="bf16", state="PASS", title="t"
         ),
+        events.Slices(
+            **HEADER,
+            device="GPU-1",
+            slices=(
+                events.Slice(
+                    uuid="MIG-1", profile="1g.10gb", counters=events.GpuCounters(seconds=1.0)
+                ),
+            ),
+        ),
+        events.Xid(**HEADER, device="GPU-1", code=79),
         events.Run(
             **HEADER,
             run="1-2-0",

@@ -20,6 +20,7 @@ HISTORY_LENGTH = 480
 RECENT_LENGTH = 24
 """Whole samples kept per device, for rules that look back a few seconds."""
 RATE_HISTORY_LENGTH = 120
+XIDS_KEPT = 32
 
 
 @dataclass
@@ -87,6 +88,8 @@ class DeviceState:
     status: events.DeviceStatus | None = None
     status_seen: float | None = None
     processes: events.Processes | None = None
+    slices: events.Slices | None = None
+    xids: deque[events.Xid] = field(default_factory=lambda: deque(maxlen=XIDS_KEPT))
     prober: ProberState = field(default_factory=ProberState)
     highest_clock_mhz: float | None = None
     reported: bool = True
@@ -314,6 +317,10 @@ def _apply_device(device: DeviceState, event: events.AnyEvent, now: float) -> No
             device.status, device.status_seen = event, now
         case events.Processes():
             device.processes = event
+        case events.Slices():
+            device.slices = event
+        case events.Xid():
+            device.xids.append(event)
         case events.RateMeasured():
             _apply_rate(device, event)
         case events.ProbeResult():

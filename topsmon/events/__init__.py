@@ -15,6 +15,7 @@ from topsmon.events.machine import (
     DeviceCondition,
     DeviceSample,
     DeviceStatus,
+    GpuCounters,
     Hello,
     Host,
     HostSample,
@@ -22,8 +23,11 @@ from topsmon.events.machine import (
     Problem,
     ProcessEntry,
     Processes,
+    Slice,
+    Slices,
     Worker,
     WorkerCondition,
+    Xid,
 )
 from topsmon.events.measuring import (
     ProbeResult,
@@ -72,6 +76,7 @@ __all__ = [
     "DeviceStatus",
     "Event",
     "Finding",
+    "GpuCounters",
     "Hello",
     "HistoryBucket",
     "Host",
@@ -97,7 +102,10 @@ __all__ = [
     "RunWindow",
     "Scaler",
     "Severity",
+    "Slice",
+    "Slices",
     "Worker",
     "WorkerCondition",
+    "Xid",
     "encode",
 ]

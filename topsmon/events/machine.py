@@ -132,6 +132,62 @@ class Ceilings(Event, frozen=True, kw_only=True, tag="ceilings"):
     notes: tuple[str, ...] = ()
 
 
+class GpuCounters(msgspec.Struct, frozen=True, kw_only=True):
+    """Shares of time or of capacity over the last interval, by NVML's GPM (Hopper and newer).
+
+    All ratios are 0..1. `sm_active_ratio`: SMs that had a warp; `sm_occupancy_ratio`: warps in
+    flight of the most possible; `tensor_active_ratio` and the pipes `fp64`, `fp32`, `fp16` (not
+    tensor): share of their peak issue rate; `dram_active_ratio`: of the theoretical bandwidth.
+    `during_burst`: topsmon itself computed on the device meanwhile, so that this tells nothing of
+    others. A metric that the driver did not give is None; `unavailable` says why.
+    """
+
+    seconds: float
+    graphics_active_ratio: float | None = None
+    sm_active_ratio: float | None = None
+    sm_occupancy_ratio: float | None = None
+    tensor_active_ratio: float | None = None
+    dram_active_ratio: float | None = None
+    fp64_active_ratio: float | None = None
+    fp32_active_ratio: float | None = None
+    fp16_active_ratio: float | None = None
+    integer_active_ratio: float | None = None
+    pcie_transmit_bytes_per_second: float | None = None
+    pcie_receive_bytes_per_second: float | None = None
+    nvlink_transmit_bytes_per_second: float | None = None
+    nvlink_receive_bytes_per_second: float | None = None
+    during_burst: bool = False
+    unavailable: dict[str, str] = {}
+
+
+class Slice(msgspec.Struct, frozen=True, kw_only=True):
+    """One MIG instance of a GPU: profile ("1g.10gb"), memory in bytes, SMs of its own."""
+
+    uuid: str | None
+    profile: str | None
+    gpu_instance: int | None = None
+    compute_instance: int | None = None
+    sm_count: int | None = None
+    memory_used_bytes: int | None = None
+    memory_total_bytes: int | None = None
+    counters: GpuCounters | None = None
+    unavailable: dict[str, str] = {}
+
+
+class Slices(Event, frozen=True, kw_only=True, tag="slices"):
+    """The MIG instances that a GPU is cut into now, in the driver's order."""
+
+    device: str
+    slices: tuple[Slice, ...]
+
+
+class Xid(Event, frozen=True, kw_only=True, tag="xid"):
+    """The driver has reported an error of a device by NVIDIA's number for it."""
+
+    device: str
+    code: int
+
+
 class DeviceSample(Event, frozen=True, kw_only=True, tag="sample"):
     """The latest reading of a device. Ratios are 0..1.
 
@@ -139,7 +195,12 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="sample"):
     FLOPs; for a CPU the share of busy time over usable logical CPUs. `memory_busy_ratio` is the
     share of time in which memory was read or written. `memory_used_bytes` excludes
     `memory_reserved_bytes` where the driver tells them apart. ECC errors are counts, "volatile"
-    since the driver was loaded, "aggregate" over the board's life.
+    since the driver was loaded, "aggregate" over the board's life. `throttle_ratios` are the shares
+    of the time since the sample before in which clocks were held down, by reason ("power",
+    "thermal", "sw_thermal", "hw_thermal", "power_brake", "sync_boost", "board_limit",
+    "reliability"). PCIe and NVLink: "transmit" leaves the GPU; `pcie_replays`, `nvlink_errors` and
+    rows and pages are counts over the driver's or the board's life. `temperature_margin_celsius`
+    is how much hotter it may get before clocks go down.
     """
 
     device: str
@@ -168,6 +229,29 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="sample"):
     row_remap_pending: bool | None = None
     row_remap_failed: bool | None = None
     unavailable: dict[str, str] = {}
+    memory_temperature_celsius: float | None = None
+    temperature_margin_celsius: float | None = None
+    fan_ratio: float | None = None
+    encoder_busy_ratio: float | None = None
+    decoder_busy_ratio: float | None = None
+    throttle_ratios: dict[str, float] = {}
+    pcie_transmit_bytes_per_second: float | None = None
+    pcie_receive_bytes_per_second: float | None = None
+    pcie_replays: int | None = None
+    nvlink_links_up: int | None = None
+    nvlink_links: int | None = None
+    nvlink_transmit_bytes_per_second: float | None = None
+    nvlink_receive_bytes_per_second: float | None = None
+    nvlink_errors: int | None = None
+    ecc_corrected_aggregate: int | None = None
+    rows_remapped_corrected: int | None = None
+    rows_remapped_uncorrected: int | None = None
+    pages_retired: int | None = None
+    pages_retirement_pending: bool | None = None
+    power_limit_default_watts: float | None = None
+    compute_mode: str | None = None
+    persistence_mode: bool | None = None
+    counters: GpuCounters | None = None
 
 
 class DeviceStatus(Event, frozen=True, kw_only=True, tag="status"):
@@ -185,6 +269,8 @@ class ProcessEntry(msgspec.Struct, frozen=True, kw_only=True):
     `local` False: the PID is that of another PID namespace, not ours to touch. `own` True: a
     process of topsmon. `cpu_cores` is CPU time per wall time (1.0 = one core fully used). `state`
     is the kernel's letter where it matters: "Z" ended but not reaped, "D" stuck in the kernel.
+    `kind`: "compute", "graphics" or "both". `sm_ratio` and `memory_busy_ratio` are shares of time,
+    0..1, as the driver tells them per process. `started` is wall-clock time.
     """
 
     pid: int
@@ -196,6 +282,13 @@ class ProcessEntry(msgspec.Struct, frozen=True, kw_only=True):
     local: bool = True
     own: bool = False
     state: str | None = None
+    parent_pid: int | None = None
+    kind: str = "compute"
+    sm_ratio: float | None = None
+    memory_busy_ratio: float | None = None
+    host_memory_bytes: int | None = None
+    started: float | None = None
+    gpu_instance: int | None = None
 
 
 class Processes(Event, frozen=True, kw_only=True, tag="processes"):

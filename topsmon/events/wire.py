@@ -15,7 +15,9 @@ from topsmon.events.machine import (
     HostSample,
     Problem,
     Processes,
+    Slices,
     Worker,
+    Xid,
 )
 from topsmon.events.measuring import (
     ProbeResult,
@@ -41,6 +43,8 @@ AnyEvent = (
     | DeviceSample
     | DeviceStatus
     | Processes
+    | Slices
+    | Xid
     | Worker
     | ProberReady
     | ProbeStarted
