@@ -6,6 +6,8 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from topsmon import events
+from topsmon.run_energy import EnergyMeter
+from topsmon.units import command_words
 
 EVENTS_KEPT = 256
 RUN_EVENTS = (events.RunSample, events.RunHistory, events.RunEvent, events.RunStatus)
@@ -31,6 +33,8 @@ class RunState:
     happened: deque[events.RunEvent] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     joules_per_step: float | None = None
     joules_per_token: float | None = None
+    status_seen: float | None = None
+    energy: EnergyMeter = field(default_factory=EnergyMeter)
 
     @property
     def key(self) -> str:
@@ -46,6 +50,35 @@ class RunState:
     def ended(self) -> bool:
         """True once the process is known to have ended."""
         return self.condition in ENDED
+
+    @property
+    def name(self) -> str:
+        """What is trained, as people call it: "train.py", the script without its interpreter."""
+        words = command_words(self.identity.command, 400).split(" ")
+        if words[0].lower().startswith(("python", "pypy")):
+            words = _script(words[1:]) or words
+        return words[0][:40].rpartition("/")[2] or words[0][:40] or f"PID {self.identity.pid}"
+
+    @property
+    def label(self) -> str:
+        """The name with the rank where there are several: "train.py rank 3"."""
+        rank = self.identity.rank
+        alone = rank is None or (self.identity.world_size or 1) < 2
+        return self.name if alone else f"{self.name} rank {rank}"
+
+    @property
+    def group(self) -> str:
+        """What the ranks of one launch share; the run's own key where it was not launched."""
+        return self.identity.launch or self.key
+
+    def ended_for(self, now: float) -> float | None:
+        """Seconds since its end, None while it lives. `now` is this process's monotonic clock.
+
+        What had ended before it was first reported has that time counted too.
+        """
+        if not self.ended or self.status is None or self.status_seen is None:
+            return None
+        return max(0.0, now - self.status_seen) + max(0.0, self.status.time - self.status.since)
 
     def latest(self, kind: str) -> events.RunEvent | None:
         """The newest event of a kind, None if none is kept."""
@@ -64,4 +97,18 @@ class RunState:
                 if not self.happened or event.number > self.happened[-1].number:
                     self.happened.append(event)
             case events.RunStatus():
-                self.status = event
+                self.status, self.status_seen = event, now
+
+
+def _script(words: list[str]) -> list[str]:
+    """The words from the script or module on: "-u -m package.train" -> "package.train"."""
+    valued = False
+    for place, word in enumerate(words):
+        if word == "-m":
+            return words[place + 1 :]
+        if word == "-c":
+            return []
+        if not word.startswith("-") and not valued:
+            return words[place:]
+        valued = word in {"-W", "-X"}
+    return []

@@ -20,6 +20,8 @@ HISTORY_LENGTH = 480
 RECENT_LENGTH = 24
 """Whole samples kept per device, for rules that look back a few seconds."""
 RATE_HISTORY_LENGTH = 120
+ENDED_RUNS_KEPT = 32
+"""The runs that ended last; a machine that trains for months must not fill the memory."""
 XIDS_KEPT = 32
 
 
@@ -212,6 +214,35 @@ class State:
         """The GPUs in order."""
         return (device for device in self.ordered() if device.identity.kind == "gpu")
 
+    def device_of(self, run: RunState) -> DeviceState | None:
+        """The device that a run trains on, None where that is not known."""
+        identity = run.identity
+        if identity.device_uuid is not None:
+            return self.devices.get(identity.device_uuid)
+        if identity.torch_device is not None and identity.torch_device.startswith("cpu"):
+            return self.devices.get("cpu")
+        if not identity.local:
+            return None
+        holders = [device for device in self.gpus() if _holds(device, identity.pid)]
+        return holders[0] if len(holders) == 1 else None
+
+    def ordered_runs(self) -> list[RunState]:
+        """Runs with those alive first, then the newest; the ranks of a launch stay together."""
+        groups: dict[str, list[RunState]] = {}
+        for run in self.runs.values():
+            groups.setdefault(run.group, []).append(run)
+
+        def place(ranks: list[RunState]) -> tuple[bool, float]:
+            newest = max(run.identity.started for run in ranks)
+            return all(run.ended for run in ranks), -newest
+
+        def rank(run: RunState) -> tuple[int, str]:
+            return (-1 if run.identity.rank is None else run.identity.rank), run.key
+
+        return [
+            run for ranks in sorted(groups.values(), key=place) for run in sorted(ranks, key=rank)
+        ]
+
     def remember(self, result: events.RateMeasured) -> None:
         """Take a result of an earlier session; it never replaces a measured one."""
         device = self.devices.get(result.device)
@@ -252,6 +283,7 @@ class State:
             if event.role == "poller":
                 # A new poller knows nothing of its predecessor's troubles and tells its own.
                 self.problems.pop("nvml", None)
+                self.runs.clear()
                 for device in self.devices.values():
                     device.status = device.status_seen = None
                     device.reported = False
@@ -296,6 +328,45 @@ class State:
                 run.identity = event
         elif run is not None:
             run.apply(event, now)
+            if isinstance(event, events.RunSample):
+                self._meter(run, event)
+            elif isinstance(event, events.RunStatus):
+                self._forget_oldest_runs()
+
+    def _meter(self, run: RunState, sample: events.RunSample) -> None:
+        device = self.device_of(run)
+        readings: list[tuple[float, float]] = []
+        if device is not None and self._alone_on(device, run):
+            readings = [
+                (one.monotonic, one.energy_joules)
+                for one in device.recent
+                if one.energy_joules is not None
+            ]
+        run.energy.add(sample, readings)
+        run.joules_per_step = run.energy.joules_per_step
+        run.joules_per_token = run.energy.joules_per_token
+
+    def _alone_on(self, device: DeviceState, run: RunState) -> bool:
+        """True when nothing but this run uses a whole GPU: no other process, no benchmark.
+
+        In a container the driver tells PIDs of the host, so one foreign process is the run.
+        """
+        known = device.processes.entries if device.processes is not None else None
+        if device.identity.kind != "gpu" or device.identity.mig or not known:
+            return False
+        if device.prober.measuring is not None:
+            return False
+        users = [entry for entry in known if not entry.own]
+        if len(users) != 1:
+            return False
+        local = users[0].local and run.identity.local
+        return users[0].pid == run.identity.pid if local else run.identity.device_uuid is not None
+
+    def _forget_oldest_runs(self) -> None:
+        ended = [run for run in self.runs.values() if run.ended and run.status is not None]
+        ended.sort(key=lambda run: run.status.since if run.status is not None else 0.0)
+        for run in ended[: max(0, len(ended) - ENDED_RUNS_KEPT)]:
+            del self.runs[run.key]
 
     def _hold(self, event: events.AnyEvent) -> None:
         """Keep a few events that came before their device's identity."""
@@ -304,6 +375,11 @@ class State:
             queue = self._waiting.setdefault(key, [])
             if len(queue) < 32:
                 queue.append(event)
+
+
+def _holds(device: DeviceState, pid: int) -> bool:
+    entries = device.processes.entries if device.processes is not None else None
+    return any(entry.pid == pid and entry.local for entry in entries or ())
 
 
 def _apply_device(device: DeviceState, event: events.AnyEvent, now: float) -> None:

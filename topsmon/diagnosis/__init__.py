@@ -25,7 +25,19 @@ from topsmon.diagnosis import (
 from topsmon.diagnosis.observe import unread_since
 from topsmon.state import DeviceState, State
 
+__all__ = ["RULES", "SEVERITIES", "WORDS", "device_word", "diagnose", "of_run"]
+
 Rule = Callable[[State, float], Iterable[events.Finding]]
+
+
+def training_runs(state: State, now: float) -> Iterable[events.Finding]:
+    """What the machine's list holds about training runs; their rules are loaded with the first."""
+    if not state.runs:
+        return ()
+    from topsmon.diagnosis.training import training
+
+    return training(state, now)
+
 
 RULES: tuple[Rule, ...] = (
     driver.driver_problem,
@@ -54,11 +66,28 @@ RULES: tuple[Rule, ...] = (
     ceiling.above_rated,
     ceiling.no_ceiling,
     throttle.unknown_reason,
+    training_runs,
 )
 """All rules. Of two findings with one code about one device the earlier rule's counts."""
 
 SEVERITIES: tuple[events.Severity, ...] = ("fail", "warn", "info")
-WORDS = ("LOST", "FAIL", "STALE", "N/A", "HOT", "SLOW", "FULL", "SHARED", "note")
+WORDS = (
+    "LOST",
+    "FAIL",
+    "NAN",
+    "STALE",
+    "N/A",
+    "HOT",
+    "SLOW",
+    "FULL",
+    "SKIP",
+    "SCALE",
+    "GRAD",
+    "AMP",
+    "WAIT",
+    "SHARED",
+    "note",
+)
 """Worst first among equally severe findings."""
 STILL_TRUE = frozenset({"device-not-read", "device-lost", "wrong-result", "nothing-computed"})
 """What may be said of a GPU that is not read any more: failures do not go away unseen."""
@@ -69,26 +98,40 @@ def diagnose(state: State, now: float) -> tuple[events.Finding, ...]:
 
     Nothing off: nothing returned.
     """
-    found: dict[tuple[str | None, str, str], events.Finding] = {}
+    found: dict[tuple[str | None, str | None, str, str], events.Finding] = {}
     unread = {device.key for device in state.gpus() if unread_since(state, device) is not None}
     for rule in RULES:
         for finding in rule(state, now):
             if finding.device in unread and finding.code not in STILL_TRUE:
                 continue
             about = finding.title if finding.device is None else ""
-            found.setdefault((finding.device, finding.code, about), finding)
+            found.setdefault((finding.device, finding.run, finding.code, about), finding)
     order = {device.key: place for place, device in enumerate(state.ordered())}
+    past = {run.key for run in state.runs.values() if run.ended}
     return tuple(
         sorted(
             found.values(),
             key=lambda finding: (
                 SEVERITIES.index(finding.severity),
                 finding.code == driver.NO_DEVICE_CODE,
+                finding.run in past,
                 WORDS.index(finding.word) if finding.word in WORDS else len(WORDS),
                 order.get(finding.device or "", -1),
             ),
         )
     )
+
+
+def of_run(state: State, key: str, now: float) -> tuple[events.Finding, ...]:
+    """All findings about one run, worst first; their titles do not name the run.
+
+    `key` is the run's in the state; of one that the state does not hold nothing is found.
+    """
+    if key not in state.runs:
+        return ()
+    from topsmon.diagnosis import training
+
+    return training.of_run(state, key, now)
 
 
 def device_word(device: DeviceState, findings: Iterable[events.Finding]) -> str:

@@ -1,4 +1,4 @@
-"""Where the operations go: rated ceiling -> ceiling at the held clock -> best GEMM achieved.
+"""Where the operations go: rated ceiling -> ceiling at held clock -> best GEMM -> the running job.
 
 Losses are shares of the rated ceiling, so that they and the achieved ratio add up to 100 %. A boost
 above the rated clock is a negative loss: a gain.
@@ -8,15 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from topsmon import events
 from topsmon.diagnosis import clock_events, power
 from topsmon.state import DeviceState
-from topsmon.units import plain
+from topsmon.units import PRECISIONS, plain
+
+if TYPE_CHECKING:
+    from topsmon.diagnosis.mfu import Mfu
 
 NEGLIGIBLE = 0.02
 """A smaller loss is not worth a cause."""
 CLOCK_CODES = ("thermal-slowdown", "power-brake", "hw-slowdown", power.CODE)
+JOB_CAUSES = {
+    "input-stall": "waits for its input",
+    "input-bound": "looks input-bound",
+    "consecutive-skips": "steps are skipped",
+    "skip-rate": "steps are skipped",
+    "host-bound": "host-bound",
+    "memory-bound": "memory-bound",
+    "busy-not-working": "busy but not working",
+}
+"""Findings that explain why a job is slower than the best GEMM, in a few words."""
 KERNEL_CODES = ("rate-below-expected", "rate-below-peers", "device-shared", "cpu-time-missing")
 
 
@@ -38,15 +52,22 @@ class Step:
 
 
 def steps(
-    device: DeviceState, precision: str, findings: Iterable[events.Finding]
-) -> tuple[Step, Step, Step]:
-    """The waterfall of one precision on one device."""
-    own = [finding for finding in findings if finding.device == device.key]
+    device: DeviceState,
+    precision: str,
+    findings: Iterable[events.Finding],
+    job: Mfu | None = None,
+) -> tuple[Step, ...]:
+    """The waterfall of one precision on one device; with a `job` on it, down to the job's rate.
+
+    The job is `mfu.of_device(state, device)`.
+    """
+    runs = job.runs if job is not None else ()
+    own = [finding for finding in findings if finding.device == device.key or finding.run in runs]
     rated, held, achieved = _rated(device, precision), _held(device, precision), None
     result, missing = _result(device, precision)
     if result is not None:
         achieved = result.rate_ops_per_second
-    return (
+    found = (
         Step(
             "rated",
             "rated ceiling",
@@ -57,6 +78,10 @@ def steps(
         _held_step(device, precision, rated, held, own),
         _gemm_step(device, precision, rated, held, achieved, missing, own),
     )
+    if job is None:
+        return found
+    left = next((rate for rate in (achieved, held, rated) if rate is not None), None)
+    return (*found, _job_step(job, precision, rated, left, own))
 
 
 def _rated(device: DeviceState, precision: str) -> float | None:
@@ -138,6 +163,32 @@ def _gemm_step(
     else:
         cause = "library and shape"
     return Step(key, label, achieved, lost, cause, finding=_first(own, KERNEL_CODES))
+
+
+def _job_step(
+    job: Mfu,
+    precision: str,
+    rated: float | None,
+    before: float | None,
+    own: list[events.Finding],
+) -> Step:
+    key, label = "job", "the job (MFU)"
+    achieved = job.flops_per_second
+    if achieved is None:
+        return Step(key, label, None, None, unavailable=plain(job.absence, 120))
+    if job.precision != precision:
+        runs_in = PRECISIONS[job.precision].label if job.precision else "a precision not known"
+        return Step(key, label, None, None, unavailable=f"it computes in {runs_in}")
+    if not rated or before is None:
+        return Step(key, label, achieved, None, unavailable=plain(job.ceiling_absence, 120))
+    lost = (before - achieved) / rated
+    if job.doubtful:
+        return Step(key, label, achieved, lost, "above the ceiling: in doubt")
+    if lost < NEGLIGIBLE:
+        return Step(key, label, achieved, lost)
+    finding = _first(own, tuple(JOB_CAUSES))
+    cause = JOB_CAUSES[finding.code] if finding is not None else "the model's own kernels"
+    return Step(key, label, achieved, lost, cause, finding=finding)
 
 
 def _first(findings: list[events.Finding], codes: tuple[str, ...]) -> events.Finding | None:

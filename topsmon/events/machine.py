@@ -60,7 +60,8 @@ class Device(Event, frozen=True, kw_only=True, tag="device"):
     """Identity of a device: what is read once. `device` is its key in all other events.
 
     The key is the UUID of a GPU and "cpu" for the processor. `index` is NVML's order, which may
-    differ from CUDA's.
+    differ from CUDA's. `pci_path` names the PCI root complex and the bridges above the device, from
+    the root down.
     """
 
     device: str
@@ -83,6 +84,8 @@ class Device(Event, frozen=True, kw_only=True, tag="device"):
     temperature_slowdown_celsius: int | None = None
     mig: bool = False
     unavailable: dict[str, str] = {}
+    pci_path: tuple[str, ...] = ()
+    numa_node: int | None = None
 
 
 class Ceiling(msgspec.Struct, frozen=True, kw_only=True):

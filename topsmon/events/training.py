@@ -41,6 +41,7 @@ class Run(Event, frozen=True, kw_only=True, tag="run"):
     says how the recorder came in ("run", "watch", "attach"). `flops_per_step` is per optimizer step
     and rank, forward and backward, and `flops_source` where it comes from: "given" or "counted".
     `limits` are what the recorder cannot see here, in words ("compiled modules show no layers").
+    `data_workers` is the number of worker processes of the data loader in use, 0: none.
     """
 
     run: str
@@ -72,6 +73,7 @@ class Run(Event, frozen=True, kw_only=True, tag="run"):
     flops_source: str = ""
     flops_lower_bound: bool = False
     limits: tuple[str, ...] = ()
+    data_workers: int | None = None
 
 
 class RunWindow(msgspec.Struct, frozen=True, kw_only=True):

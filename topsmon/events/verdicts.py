@@ -13,8 +13,9 @@ CheckState = Literal["PASS", "WARN", "FAIL", "NO-VERDICT", "INVALID", "EMULATED"
 class Finding(Event, frozen=True, kw_only=True, tag="finding"):
     """One diagnosed fact: what, how sure, from which numbers, what to do, on whose authority.
 
-    `word` is the state word of the screen (SLOW, HOT, LOST, STALE, FAIL, FULL, SHARED, note).
-    `basis` names the source of the threshold or rule.
+    `word` is the state word of the screen (SLOW, HOT, LOST, STALE, FAIL, FULL, SHARED, NAN, SKIP,
+    SCALE, GRAD, AMP, WAIT, note). `basis` names the source of the threshold or rule. `device` is
+    for hardware; a finding about a training run has the run's key in `run` and no device.
     """
 
     code: str
@@ -27,6 +28,7 @@ class Finding(Event, frozen=True, kw_only=True, tag="finding"):
     remedy: str = ""
     command: str = ""
     basis: str = ""
+    run: str | None = None
 
 
 class CheckResult(Event, frozen=True, kw_only=True, tag="check"):

@@ -58,6 +58,7 @@ def text(
         _header(state, wall),
         _findings(findings),
         _device_table(state, findings, now),
+        _runs(state, now),
         *_ceiling_blocks(state, wall),
     ]
     lines = [line for block in blocks if block for line in (*block, "")]
@@ -107,6 +108,14 @@ def _device_table(state: State, findings: Findings, now: float) -> list[str]:
         word = device_word(device, findings)
         lines.append(_row((device.label, word, *_device_values(device, word, now))))
     return [*lines, *_reasons(devices)]
+
+
+def _runs(state: State, now: float) -> list[str]:
+    if not state.runs:
+        return []
+    from topsmon.report import training
+
+    return ["training runs", *training.lines(state, now)]
 
 
 def _row(cells: Sequence[str]) -> str:
@@ -263,9 +272,18 @@ def to_json(state: State, findings: Findings, now: float, *, wall: float | None 
         "host_sample": _fields(state.host_sample),
         "problems": [_fields(problem) for problem in state.problems.values()],
         "devices": [_device(device, findings, now, wall) for device in state.ordered()],
+        "runs": _run_documents(state, now),
         "findings": [_fields(finding, "device") for finding in findings],
     }
     return msgspec.json.format(msgspec.json.encode(_clean(document)), indent=1) + b"\n"
+
+
+def _run_documents(state: State, now: float) -> list[dict[str, Any]]:
+    if not state.runs:
+        return []
+    from topsmon.report import training
+
+    return [training.to_builtins(state, run, now) for run in state.ordered_runs()]
 
 
 def _fields(event: events.Event | None, *keep: str) -> dict[str, Any] | None:

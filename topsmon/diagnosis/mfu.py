@@ -1,0 +1,199 @@
+"""Model FLOPs utilisation: the FLOPs of a run's model per second over its device's rated ceiling.
+
+What recomputation (activation checkpointing) executes twice is counted once, so that it lowers the
+utilisation by the time it takes. The default count is 6 N D (Kaplan et al. 2020, "Scaling laws for
+neural language models", 2.1): 2 FLOPs a parameter and token forward, 4 backward, without attention
+itself and without embeddings. It holds for transformers alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from topsmon import events
+from topsmon.run_state import RunState
+from topsmon.state import DeviceState, State
+from topsmon.units import PRECISIONS, percent, plain, rate
+
+LEAST_STEPS = 20
+"""Steps in the window: a single step time only says when the host got there."""
+SOURCES = {"given": "given", "counted": "counted in one step"}
+SIX_N_D = "6 x parameters x tokens"
+
+PRECISION_OF_TYPE = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+}
+
+
+@dataclass(frozen=True)
+class Mfu:
+    """A run's rate on its device beside that device's rated ceiling.
+
+    `flops_per_second` is the sum over the `runs` (ranks) on the device and None where it is not
+    known, because of `absence`. `ratio` is never clamped; `ceiling_absence` says why there is none.
+    `lower_bound`: more is computed than was counted.
+    """
+
+    flops_per_second: float | None = None
+    ratio: float | None = None
+    ceiling_ops_per_second: float | None = None
+    precision: str | None = None
+    source: str = ""
+    lower_bound: bool = False
+    absence: str = ""
+    ceiling_absence: str = ""
+    device: str | None = None
+    runs: tuple[str, ...] = ()
+
+    @property
+    def reason(self) -> str:
+        """Why there is no ratio, "" where there is one."""
+        return self.absence or self.ceiling_absence
+
+    @property
+    def doubtful(self) -> bool:
+        """True above 100 %, which no device reaches."""
+        return self.ratio is not None and self.ratio > 1.0
+
+
+def of_run(state: State, run: RunState) -> Mfu:
+    """The utilisation by a run and by the ranks of its launch that share its device.
+
+    While it lives by those that live, afterwards by those that have ended.
+    """
+    device = state.device_of(run)
+    if device is None:
+        return _sum(None, [run])
+    ranks = [
+        other
+        for other in state.runs.values()
+        if other.group == run.group
+        and other.ended == run.ended
+        and state.device_of(other) is device
+    ]
+    return _sum(device, ranks)
+
+
+def of_device(state: State, device: DeviceState) -> Mfu | None:
+    """The utilisation of a device by all runs that live on it, None where there is none."""
+    runs = [run for run in state.runs.values() if not run.ended and state.device_of(run) is device]
+    return _sum(device, runs) if runs else None
+
+
+def words(mfu: Mfu) -> str:
+    """One line: "38.2 TFLOPS, 38.6% of 98.9 TFLOPS BF16 (6 x parameters x tokens, lower bound)"."""
+    if mfu.flops_per_second is None:
+        return f"N/A: {mfu.absence}"
+    line = rate(mfu.flops_per_second, mfu.precision or "fp32")
+    notes = [mfu.source]
+    if mfu.lower_bound:
+        notes.append("lower bound")
+    if len(mfu.runs) > 1:
+        notes.append(f"{len(mfu.runs)} ranks on this device")
+    if mfu.ratio is None or mfu.ceiling_ops_per_second is None or mfu.precision is None:
+        line += f", ceiling unknown: {mfu.ceiling_absence}"
+    else:
+        ceiling = rate(mfu.ceiling_ops_per_second, mfu.precision)
+        label = PRECISIONS[mfu.precision].label
+        line += f", {percent(mfu.ratio)} of {ceiling} {label}"
+        if mfu.doubtful:
+            notes.insert(0, "in doubt: above the ceiling")
+    return f"{line} ({', '.join(notes)})"
+
+
+def _sum(device: DeviceState | None, runs: Iterable[RunState]) -> Mfu:
+    own = [(run, _flops_per_second(run)) for run in runs]
+    keys = tuple(run.key for run, _ in own)
+    key = device.key if device is not None else None
+    told = [one for _, one in own if one.flops_per_second is not None]
+    if not told:
+        first = own[0][1]
+        return replace(first, device=key, runs=keys)
+    total = Mfu(
+        flops_per_second=sum(one.flops_per_second or 0.0 for one in told),
+        source=told[0].source,
+        lower_bound=len(told) < len(own) or any(one.lower_bound for one in told),
+        device=key,
+        runs=keys,
+    )
+    return _against_ceiling(total, device, own[0][0])
+
+
+def _against_ceiling(mfu: Mfu, device: DeviceState | None, run: RunState) -> Mfu:
+    if device is None:
+        return replace(mfu, ceiling_absence="the device of this run is not known")
+    precision = precision_of(run, device)
+    if precision is None:
+        return replace(mfu, ceiling_absence="the precision of this run is not known")
+    ceiling = device.ceiling(precision)
+    if ceiling is None or ceiling.ops_per_second <= 0:
+        reason = device.absence(precision) or f"no {PRECISIONS[precision].label} ceiling"
+        return replace(mfu, precision=precision, ceiling_absence=plain(reason, 120))
+    achieved = mfu.flops_per_second
+    return replace(
+        mfu,
+        precision=precision,
+        ceiling_ops_per_second=ceiling.ops_per_second,
+        ratio=None if achieved is None else achieved / ceiling.ops_per_second,
+    )
+
+
+def precision_of(run: RunState, device: DeviceState) -> str | None:
+    """What the run's matrix products compute in: autocast's type, else that of its parameters."""
+    autocast = run.sample.autocast if run.sample is not None else None
+    if autocast is not None:
+        return autocast
+    counts = {
+        name.rpartition(".")[2]: count for name, count in run.identity.parameter_types.items()
+    }
+    if not counts:
+        return None
+    precision = PRECISION_OF_TYPE.get(max(counts, key=lambda name: counts[name]))
+    tf32 = run.identity.allow_tf32 and device.identity.kind == "gpu"
+    if precision == "fp32" and tf32 and device.ceiling("tf32") is not None:
+        return "tf32"
+    return precision
+
+
+def _flops_per_second(run: RunState) -> Mfu:
+    sample, identity = run.sample, run.identity
+    window = sample.window if sample is not None else None
+    per_step, source, reason = _flops_per_step(identity, window)
+    if per_step is None:
+        return Mfu(absence=reason)
+    if window is None or window.steps < LEAST_STEPS:
+        return Mfu(source=source, absence=f"the mean of {LEAST_STEPS} steps is needed")
+    seconds = window.mean_step_seconds
+    if seconds is None or not math.isfinite(seconds) or seconds <= 0:
+        return Mfu(source=source, absence="the time of a step is not known")
+    own_count = identity.flops_per_step is not None
+    return Mfu(
+        flops_per_second=per_step / seconds,
+        source=source,
+        lower_bound=identity.flops_lower_bound if own_count else True,
+    )
+
+
+def _flops_per_step(
+    identity: events.Run, window: events.RunWindow | None
+) -> tuple[float | None, str, str]:
+    """FLOPs of one step and rank with their source, or None and why."""
+    given = identity.flops_per_step
+    if given is not None and math.isfinite(given) and given > 0:
+        return given, SOURCES.get(identity.flops_source, "given"), ""
+    if not identity.transformer:
+        what = "no transformer" if identity.transformer is False else "not known as a transformer"
+        return None, "", f"{what}: give the FLOPs per step (--flops)"
+    parameters = identity.parameters
+    tokens = window.tokens_per_step if window is not None else None
+    if not parameters or parameters < 0:
+        return None, "", "the number of parameters is not known"
+    if tokens is None or not math.isfinite(tokens) or tokens <= 0:
+        return None, "", "the tokens per step are not known: give them (--tokens-per-step)"
+    embeddings = identity.embedding_parameters or 0
+    return 6.0 * (parameters - embeddings) * tokens, SIX_N_D, ""

@@ -1,0 +1,137 @@
+"""Rules about training runs, one small function each, and the findings of one run or of all.
+
+Add a rule: write a function `(watched) -> Iterator[Finding]` and put it into `RUN_RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from topsmon import events
+from topsmon.diagnosis.training import (
+    ending,
+    exceptions,
+    gradients,
+    losses,
+    misuse,
+    scale,
+    skips,
+    throughput,
+)
+from topsmon.diagnosis.training.watched import RunRule, Watched
+from topsmon.diagnosis.words import joined
+from topsmon.run_state import RunState
+from topsmon.state import State
+
+RUN_RULES: tuple[RunRule, ...] = (
+    losses.weights_nan,
+    scale.scale_dead,
+    ending.ended_badly,
+    losses.loss_not_finite,
+    misuse.bypass,
+    misuse.clip_before_unscale,
+    misuse.fp16_parameters,
+    exceptions.exceptions,
+    skips.consecutive_skips,
+    skips.skip_rate,
+    scale.scale_low,
+    gradients.one_parameter_bad,
+    gradients.backward_overflow,
+    misuse.fp16_no_scaler,
+    gradients.underflow,
+    gradients.gradient_spike,
+    scale.scale_huge,
+    ending.silent,
+    throughput.input_stall,
+    throughput.rate_impossible,
+    throughput.host_bound,
+    throughput.memory_bound,
+    misuse.scaler_bf16,
+    misuse.scaler_disabled,
+    misuse.scheduler_ahead,
+    gradients.clip_always,
+    skips.calibrating,
+    skips.growth_probe,
+    ending.recorder_trouble,
+)
+"""All rules. Of two findings with one code the earlier rule's counts."""
+
+SEVERITIES: tuple[events.Severity, ...] = ("fail", "warn", "info")
+NORMAL = frozenset({"calibrating", "growth-probe"})
+"""What is as it should be: said of a run that is looked at, not among the machine's findings."""
+SAID_BY = {"skip-rate": "consecutive-skips"}
+"""Findings that add nothing where the other is at least as grave."""
+ENDED_SECONDS = 600.0
+"""So long the findings of a run that has ended stay among the machine's."""
+
+
+def of_run(state: State, key: str, now: float) -> tuple[events.Finding, ...]:
+    """All findings about one run, worst first; their titles do not name the run.
+
+    `key` is the run's in the state; of one that the state does not hold nothing is found.
+    """
+    run = state.runs.get(key)
+    if run is None:
+        return ()
+    watched = Watched(state, run, now)
+    found: dict[str, events.Finding] = {}
+    for rule in RUN_RULES:
+        for finding in rule(watched):
+            found.setdefault(finding.code, finding)
+    for code, by in SAID_BY.items():
+        if code in found and by in found and _gravity(found[by]) <= _gravity(found[code]):
+            del found[code]
+    return tuple(sorted(found.values(), key=_gravity))
+
+
+def _gravity(finding: events.Finding) -> int:
+    return SEVERITIES.index(finding.severity)
+
+
+def training(state: State, now: float) -> Iterator[events.Finding]:
+    """What the machine's list holds about runs: troubles, alike ones of several ranks as one."""
+    by_group: dict[str, list[RunState]] = {}
+    for run in state.ordered_runs():
+        ended = run.ended_for(now)
+        if ended is None or ended <= ENDED_SECONDS:
+            by_group.setdefault(run.group, []).append(run)
+    for runs in by_group.values():
+        yield from merged(state, runs, now)
+
+
+def merged(state: State, runs: Sequence[RunState], now: float) -> list[events.Finding]:
+    """The findings of the ranks of one launch; what several ranks have in common is said once.
+
+    Titles begin with the run and its ranks: "train.py ranks 0-7  loss scale is dead: 0".
+    """
+    alike: dict[tuple[str, events.Severity], list[tuple[RunState, events.Finding]]] = {}
+    for run in runs:
+        for finding in of_run(state, run.key, now):
+            if finding.code in NORMAL or (run.ended and finding.severity == "info"):
+                continue
+            alike.setdefault((finding.code, finding.severity), []).append((run, finding))
+    return [_named(pairs) for pairs in alike.values()]
+
+
+def _named(pairs: list[tuple[RunState, events.Finding]]) -> events.Finding:
+    run, finding = pairs[0]
+    who = run.label if len(pairs) == 1 else f"{run.name} {ranks_text([one for one, _ in pairs])}"
+    return msgspec.structs.replace(finding, title=f"{who}  {finding.title}")
+
+
+def ranks_text(runs: Iterable[RunState]) -> str:
+    """Ranks in short: "ranks 0-3, 6"; processes without ranks are counted."""
+    runs = list(runs)
+    ranks = sorted({run.identity.rank for run in runs if run.identity.rank is not None})
+    if len(ranks) != len(runs):
+        return f"in {len(runs)} processes"
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    parts = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
+    return f"rank{'s' if len(ranks) > 1 else ''} {joined(parts, 4)}"

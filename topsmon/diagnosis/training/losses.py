@@ -1,0 +1,129 @@
+"""Rules about a loss that is not finite and about weights that have become so.
+
+Clipping is never advised here: NaN clipped is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from topsmon import events
+from topsmon.diagnosis.training.watched import Watched, found
+from topsmon.diagnosis.training.words import counted, names_text
+from topsmon.units import plain
+
+FEW = 2
+"""So many bad losses are a bad batch where a scaler skips them, more are a trouble of the model."""
+
+REMEDY = (
+    "Look there first: eps in log, division and square root, mask constants within the range of "
+    "the data type, an all-masked softmax, the input batch; run that block in FP32 (autocast "
+    "disabled)."
+)
+
+
+def loss_not_finite(watched: Watched) -> Iterator[events.Finding]:
+    """A loss that is NaN or inf: the forward pass or the loss function has made it."""
+    sample = watched.sample
+    if sample is None:
+        return
+    totals, recent = sample.totals, sample.window.nonfinite_losses
+    count = max(totals.nonfinite_losses, recent, sample.loss_finite is False)
+    if not count:
+        return
+    protected = watched.scaler is not None
+    last_bad = sample.loss_finite is False
+    over = not last_bad and not recent
+    severity: events.Severity = "fail"
+    if protected and (count if watched.ended else max(recent, last_bad)) <= FEW:
+        severity = "warn"
+    if protected and not last_bad and _while_calibrating(sample):
+        severity, over = "info", True
+    if not protected and not last_bad and not watched.ended:
+        severity = "warn"
+    is_now = not over and (last_bad or recent > FEW)
+    yield found(
+        watched,
+        code="loss-nan-forward" if protected else "loss-nan-no-scaler",
+        severity=watched.severity(severity, over=over),
+        word="NAN",
+        title=_title(sample, count, is_now=is_now),
+        cause=_cause(watched, protected=protected),
+        evidence=tuple(_evidence(watched, sample, count)),
+        remedy=REMEDY if protected else f"{UNPROTECTED} {REMEDY}",
+        basis="torch/amp/grad_scaler.py" if protected else "no loss scaler: nothing skips a step",
+    )
+
+
+UNPROTECTED = "Restore a checkpoint from before if weights are NaN; skip such batches yourself."
+
+
+def _while_calibrating(sample: events.RunSample) -> bool:
+    """True when a few bad losses at the very start were all skipped, and it went well since."""
+    totals = sample.totals
+    return (
+        totals.nonfinite_losses <= min(FEW, totals.calibration_skips)
+        and sample.skip_streak == 0
+        and totals.steps > totals.nonfinite_losses
+    )
+
+
+def _title(sample: events.RunSample, count: int, *, is_now: bool) -> str:
+    first = sample.totals.first_nonfinite_loss_step
+    since = f", first at step {first:,}" if first is not None else ""
+    if is_now:
+        return f"loss is not finite in {counted(count, 'step')}{since}"
+    return f"loss was not finite in {counted(count, 'step')}{since}"
+
+
+def _cause(watched: Watched, *, protected: bool) -> str:
+    culprit = watched.run.latest("nonfinite-output")
+    harm = "" if protected else "; nothing skips such a step, so it goes into the weights"
+    if culprit is None:
+        return f"the forward pass made it{harm}"
+    if not culprit.names:
+        return f"the forward pass made it{harm}"
+    kind = f" ({plain(culprit.message, 40)})" if culprit.message else ""
+    return f"first bad output: {names_text(culprit.names, 1)}{kind}{harm}"
+
+
+def _evidence(watched: Watched, sample: events.RunSample, count: int) -> Iterator[str]:
+    totals, window = sample.totals, sample.window
+    yield f"{count:,} of {totals.steps:,} losses, {window.nonfinite_losses:,} in the last window"
+    culprit = watched.run.latest("nonfinite-output")
+    if culprit is not None and culprit.names:
+        yield f"module {names_text(culprit.names, 1)} at step {culprit.step:,}, in forward order"
+    elif culprit is not None:
+        yield f"module not seen: {plain(culprit.message, 120)}"
+    else:
+        yield "which module made it is not known: none was watched in a later bad step"
+    if watched.scaler is not None:
+        yield f"{totals.skipped:,} steps skipped by the loss scaler"
+
+
+def weights_nan(watched: Watched) -> Iterator[events.Finding]:
+    """Weights that are not finite never come back by themselves: fatal."""
+    event, sample = watched.run.latest("nonfinite-weights"), watched.sample
+    if event is None:
+        return
+    restored = (
+        sample is not None
+        and not watched.in_window(event.step)
+        and sample.loss_finite is True
+        and not sample.window.nonfinite_losses
+    )
+    yield found(
+        watched,
+        rests_on=event,
+        code="weights-nan",
+        severity=watched.severity("fail", over=restored),
+        word="FAIL",
+        title=f"weights {'were' if restored else 'are'} NaN or inf since step {event.step:,}",
+        cause="a step with bad gradients went into them; training on is lost time",
+        evidence=(f"parameters {names_text(event.names)}",) if event.names else (),
+        remedy=(
+            "Stop the run and restore a checkpoint from before; skip the batch that did it, or use "
+            "a GradScaler, which skips such steps."
+        ),
+        basis="NaN + x is NaN: no gradient brings a weight back",
+    )
