@@ -1,0 +1,235 @@
+"""Samples and tokens a step, and the time spent waiting for the data loader.
+
+Batches of torch's DataLoader tell both. Without one, the sizes come from the arguments of the
+model's forward pass, looked at in one step of about a hundred.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from . import compiled
+from .slots import in_the_way
+from .tensors import tensors_in, torch_of_run
+
+EVERY = 100
+"""Steps between two looks at the model's arguments."""
+TOKEN_KEYS = ("input_ids", "tokens", "decoder_input_ids")
+"""Names that language models give to their first argument; other arguments may come before it."""
+
+
+class Sizes(NamedTuple):
+    """NaN: not known."""
+
+    samples: float = math.nan
+    tokens: float = math.nan
+
+
+class Batch(NamedTuple):
+    """Of one step. NaN: not known; `workers` None: no data loader was seen."""
+
+    samples: float
+    tokens: float
+    data_wait_seconds: float
+    workers: int | None
+
+
+def sizes_of(value: Any) -> Sizes:
+    """Sizes of a batch: of its first tensor with dimensions, or of the one called input_ids.
+
+    A first tensor of integers with two dimensions is a batch of token sequences.
+    """
+    for tensor in _candidates(value):
+        if not tensor.dim():
+            continue
+        samples = float(tensor.shape[0])
+        kind = tensor.dtype
+        whole = not (kind.is_floating_point or kind.is_complex or kind == torch_of_run().bool)
+        if whole and tensor.dim() == 2:
+            return Sizes(samples, samples * float(tensor.shape[1]))
+        return Sizes(samples)
+    return Sizes()
+
+
+def _candidates(value: Any) -> Iterator[Any]:
+    for part in value if isinstance(value, tuple) else (value,):
+        if isinstance(part, dict):
+            for key in TOKEN_KEYS:
+                yield from tensors_in(dict.get(part, key), 1)
+    yield from tensors_in(value)
+
+
+class Loader:
+    """Times `next()` of DataLoader iterators and measures their batches.
+
+    Batches fetched without gradients enabled are validation and do not count.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.samples = self.tokens = 0.0
+        self.batches = 0
+        self.batches_seen = 0
+        self.workers: int | None = None
+        self.thread: int | None = None
+        self._inside = False
+        self._original: Any = None
+        self._replacement: Any = None
+
+    def install(self) -> None:
+        """Wrap `_BaseDataLoaderIter.__next__` once, if torch.utils.data has been imported."""
+        module = sys.modules.get("torch.utils.data.dataloader")
+        if module is None or self._replacement is not None:
+            return
+        kind = module._BaseDataLoaderIter  # noqa: SLF001  what all iterators have in common
+        original = kind.__next__
+        loader = self
+
+        def timed_next(iterator: Any) -> Any:
+            if loader._inside or loader.thread not in {None, threading.get_ident()}:
+                return original(iterator)
+            loader._inside = True
+            start = time.perf_counter()
+            try:
+                batch = original(iterator)
+            finally:
+                loader._inside = False
+                loader.seconds += time.perf_counter() - start
+            try:
+                loader._note(iterator, batch)
+            except Exception:  # noqa: BLE001  nothing of ours may reach the training loop
+                loader.samples = loader.tokens = math.nan
+            return batch
+
+        self._original, self._replacement = original, timed_next
+        kind.__next__ = timed_next
+
+    def uninstall(self) -> None:
+        """Put the original back, unless somebody else has wrapped ours since."""
+        module = sys.modules.get("torch.utils.data.dataloader")
+        if module is None or self._replacement is None:
+            return
+        kind = module._BaseDataLoaderIter  # noqa: SLF001
+        if kind.__next__ is self._replacement:
+            kind.__next__ = self._original
+        self._original = self._replacement = None
+
+    def _note(self, iterator: Any, batch: Any) -> None:
+        if not torch_of_run().is_grad_enabled():
+            return
+        sizes = sizes_of(tuple(batch) if isinstance(batch, list) else batch)
+        self.workers = int(getattr(iterator, "_num_workers", 0))
+        self.batches += 1
+        self.batches_seen += 1
+        self.samples += sizes.samples
+        self.tokens += sizes.tokens
+
+    def take(self) -> tuple[int, Sizes, float]:
+        """Batches, their sizes and the seconds waited since the last call, in the step's thread."""
+        taken = self.batches, Sizes(self.samples, self.tokens), self.seconds
+        self.batches, self.samples, self.tokens, self.seconds = 0, 0.0, 0.0, 0.0
+        self.thread = threading.get_ident()
+        return taken
+
+
+class _Glance:
+    """One look at the arguments of the model's next forward pass, by a global forward pre-hook.
+
+    It takes itself away when it has seen them. Nothing is attached to the user's modules.
+    """
+
+    def __init__(self) -> None:
+        self.sizes = Sizes()
+        self._handle: Any = None
+        self._known: frozenset[int] = frozenset()
+        self._root: Any = None
+
+    @property
+    def waiting(self) -> bool:
+        """True while the hook is in place."""
+        return self._handle is not None
+
+    def arm(self, model: Any) -> None:
+        """Look at the next forward pass of the model, or of a module in it, with gradients."""
+        if self._root is None or self._root() is not model:
+            self._root = weakref.ref(model)
+            self._known = frozenset(id(module) for module in model.modules())
+        module = sys.modules["torch.nn.modules.module"]
+        self._handle = module.register_module_forward_pre_hook(self._seen)
+
+    def disarm(self) -> None:
+        """Take the hook away."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            handle.remove()
+
+    def _seen(self, module: Any, args: Any) -> None:
+        try:
+            if id(module) not in self._known or in_the_way():
+                return
+            if not torch_of_run().is_grad_enabled():
+                return
+            self.disarm()
+            # A global hook is not given the arguments by name; they lie in the caller's frame.
+            named = sys._getframe(1).f_locals.get("kwargs", {})  # noqa: SLF001
+            found = sizes_of((*args, named) if isinstance(named, dict) else args)
+            if not math.isnan(found.samples):
+                self.sizes = found
+        except Exception:  # noqa: BLE001  nothing of ours may reach the forward pass
+            self.disarm()
+
+
+class Shapes:
+    """Sizes of each step; what the user has given wins."""
+
+    def __init__(self, tokens: float | None = None, samples: float | None = None) -> None:
+        self.tokens, self.samples = tokens, samples
+        self.loader = Loader()
+        self._glance = _Glance()
+        self._next, self._every = 1, EVERY
+
+    @property
+    def batches_seen(self) -> int:
+        """Training batches that came from a DataLoader."""
+        return self.loader.batches_seen
+
+    def install(self) -> None:
+        """Begin to watch data loaders."""
+        self.loader.install()
+
+    def uninstall(self) -> None:
+        """Stop all watching."""
+        self.loader.uninstall()
+        self._glance.disarm()
+
+    def take(self, step: int, backward_calls: int, model: Any) -> Batch:
+        """Sizes of the step that has just ended; arms the next look when it is time."""
+        batches, loaded, waited = self.loader.take()
+        if self._glance.waiting:
+            # It has seen nothing in a whole step, so it is tried less and less often.
+            self._glance.disarm()
+            self._every *= 4
+            self._next = step + self._every
+        elif step >= self._next:
+            self._next = step + self._every
+            if model is not None and not compiled.reason(model):
+                self._glance.arm(model)
+        seen = self._glance.sizes
+        # A loop without an own batch a step may draw several steps from one, or use no loader.
+        calls = max(1, backward_calls)
+        loaded_known = batches and not math.isnan(loaded.samples)
+        sizes = loaded if loaded_known else Sizes(seen.samples * calls, seen.tokens * calls)
+        if loaded_known and math.isnan(sizes.tokens) and seen.samples:
+            sizes = Sizes(sizes.samples, seen.tokens / seen.samples * sizes.samples)
+        return Batch(
+            sizes.samples if self.samples is None else self.samples,
+            sizes.tokens if self.tokens is None else self.tokens,
+            waited if self.batches_seen else math.nan,
+            self.loader.workers,
+        )
