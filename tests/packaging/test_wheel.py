@@ -72,3 +72,10 @@ def test_ceilings_and_the_simulated_driver_work_outside_the_checkout(
     assert "power-cap" in scenarios.stdout, scenarios.stderr
     assert (installed / "topsmon" / "simulated" / "driver" / "driver.c").is_file()
     assert (installed / "topsmon" / "py.typed").is_file()
+
+
+def test_what_enters_training_runs_is_shipped(installed: Path, tmp_path: Path) -> None:
+    code = "import os; from topsmon.training import launch; print(*sorted(os.listdir(launch.BOOT)))"
+    result = run(installed, tmp_path, "-c", code)
+    assert {"_topsmon_boot.py", "sitecustomize.py"} <= set(result.stdout.split()), result.stderr
+    assert (installed / "topsmon" / "demo" / "amp.py").is_file()

@@ -16,10 +16,15 @@ from topsmon.cli.common import DEVICES_HELP, OK, Common, Number, list_scenarios,
 NO_SETTINGS = frozenset({"once", "as_json", "config", "version", "help"})
 """Options that ask for something now and have no place in a file of defaults."""
 COMMANDS = {
+    "attach": "Watch a training run that is already running (Python 3.14 or newer).",
     "bench": "Measure rates and bandwidths; compare with an earlier result.",
     "check": "Quick sanity check: verdicts with remedies and an exit code.",
+    "demo": "Train a small model in mixed precision, healthy or broken, to be watched.",
+    "doctor": "What works here and what not, why, and what to do.",
     "flops": "FLOPs and bytes per layer of a model, and its best possible time here.",
     "roofline": "Ceilings, measured lines and kinds of work in one picture.",
+    "run": "Start a training command watched, without a change to its code.",
+    "runs": "Training runs recorded here: state, step, loss, scale, last words.",
     "specs": "Theoretical ceilings of this machine's devices, or of any board.",
     "stream": "Write the event stream as JSON lines.",
 }

@@ -1,0 +1,82 @@
+"""Calls that clip the norm of gradients: what norm they found, and whether gradients were scaled.
+
+torch.nn.utils.clip_grad_norm_ (under both its names) and the method of FSDP's wrapper. A name that
+the run has bound before the recorder came in is missed; the norm is then sampled instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from . import layout
+from .patches import around
+from .records import NAN
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
+FUNCTIONS = ("torch.nn.utils.clip_grad", "torch.nn.utils")
+NAME = "clip_grad_norm_"
+
+
+class ClipWatch:
+    """`_verdicts` are whether gradients were scaled, for the calls under way: FSDP's method may
+    call the function, and only the outer call counts.
+    """
+
+    def begin(self, recorder: Recorder) -> None:
+        """A run begins."""
+        self.recorder = recorder
+        self._verdicts: list[bool] = []
+
+    def before(self, args: Any, kwargs: Any) -> None:
+        """Clipping is wrong where a scaled backward pass is pending and nothing was unscaled."""
+        parameters = args[0] if args else kwargs.get("parameters")
+        self._verdicts.append(self.recorder.optimizers.gradients_scaled(parameters))
+
+    def failed(self, _args: Any, _error: BaseException) -> None:
+        """The call raised: with error_if_nonfinite, or for another reason."""
+        self._verdicts.clear()
+
+    def after(self, args: Any, kwargs: Any, result: Any) -> None:
+        """Keep the norm: read now from the host's memory, later from a device."""
+        scaled = self._verdicts.pop() if self._verdicts else False
+        if self._verdicts:
+            return
+        recorder, step = self.recorder, self.recorder.step
+        given = args[1] if len(args) > 1 else kwargs.get("max_norm")
+        max_norm = float(given) if isinstance(given, (int, float)) else NAN
+        step.flags |= layout.CLIP_CALLED
+        recorder.totals.clip_calls += 1
+        scale = recorder.scalers.scale_now() if scaled else 1.0
+        values = {"max_norm": max_norm, "scale": scale}
+        # A DTensor's value needs other processes.
+        if type(result) is recorder.torch.Tensor and result.numel() == 1:
+            if result.is_cpu:
+                values["norm"] = result.item()
+                step.clipped_at(values["norm"], max_norm, scale)
+            else:
+                clips = step.device_clips = step.device_clips or []
+                clips.append((result.detach().reshape(()), max_norm, scale))
+                step.away = True
+        if scaled:
+            step.flags |= layout.SCALED_CLIP
+            recorder.totals.scaled_clips += 1
+            recorder.event("scaled-clip", values=values)
+
+
+def patch(recorder: Recorder) -> None:
+    """Put the hooks around the clipping functions and methods that the run has imported."""
+    modules = [module for module in map(sys.modules.get, FUNCTIONS) if module is not None]
+    owners = [*modules, getattr(sys.modules.get(FSDP), "FullyShardedDataParallel", None)]
+    for owner in owners:
+        if owner is not None:
+            recorder.patches.put(owner, NAME, partial(_around_clip, recorder))
+
+
+def _around_clip(recorder: Recorder, original: Any) -> Any:
+    clips = recorder.clips
+    return around(recorder, original, clips.before, clips.after, clips.failed)

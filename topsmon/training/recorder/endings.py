@@ -1,0 +1,140 @@
+"""Last words: exceptions that pass a scaler, the one that ends the run, and the exit code.
+
+No signal handler is installed: whoever sees the process gone tells of a signal.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
+
+MESSAGE_MAX = 600
+INTERRUPTED = 130
+"""What a shell tells of a program that SIGINT has ended, as an uncaught KeyboardInterrupt does."""
+
+
+class Endings:
+    """What is known of how this process ends. It outlives the other hooks, and raises nothing."""
+
+    def begin(self, recorder: Recorder) -> None:
+        """A run begins."""
+        self.recorder = recorder
+        self._told = 0
+        self._exit_code: int | None = None
+        self._exit_at = -1
+
+    def passing(self, error: BaseException) -> None:
+        """An exception passes through a scaler; what becomes of it is the run's affair.
+
+        One that passes two methods, such as step() and unscale_() in it, is told once.
+        """
+        if isinstance(error, Exception) and id(error) != self._told:
+            self._told = id(error)
+            kind, message = _words(error)
+            self.recorder.event("exception", message, (kind,), {"handled": 1.0})
+
+    def uncaught(self, error: BaseException) -> None:
+        """An exception ends the run."""
+        if isinstance(error, SystemExit):
+            return
+        self._exit_code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
+        self._exit_at = self.recorder.steps
+        kind, message = _words(error)
+        ring = self.recorder.ring
+        if ring is not None:
+            ring.event("exception", self.recorder.steps + 1, message, (kind,), {"handled": 0.0})
+
+    def exiting(self, status: object = None) -> None:
+        """sys.exit() was called. It is only an exception, which somebody may still catch."""
+        self._exit_code = status if isinstance(status, int) else int(status is not None)
+        self._exit_at = self.recorder.steps
+
+    def ended(self) -> None:
+        """The interpreter ends: complete what can be completed without waiting, say goodbye."""
+        recorder = self.recorder
+        if recorder.ring is None:
+            return
+        if recorder.on:
+            recorder.deliver()
+        # Where another hook was put in the place of ours, the interpreter still remembers.
+        last = getattr(sys, "last_value", None)
+        if self._exit_code is None and last is not None:
+            self.uncaught(last)
+        # Steps after the call: somebody has caught it and gone on.
+        known = self._exit_code is not None and self._exit_at == recorder.steps
+        code = self._exit_code if known else None
+        message = "the program ended" if code is None else f"exit code {code}"
+        values = {} if code is None else {"exit_code": float(code)}
+        recorder.ring.event("end", recorder.steps, message, (), values)
+        recorder.ring.close()
+
+
+def patch(recorder: Recorder) -> None:
+    """Watch the end of this process."""
+    for name, install in (
+        ("excepthook", _chain_excepthook),
+        ("exit", _note_exit_code),
+        ("atexit", _register_end),
+    ):
+        recorder.end_patches.once(name, functools.partial(install, recorder))
+
+
+def _quietly(recorder: Recorder, method: str) -> Callable[..., None]:
+    def quiet(*args: Any) -> None:
+        try:
+            getattr(recorder.endings, method)(*args)
+        except Exception:  # noqa: BLE001 - nothing may disturb the end of the run
+            recorder.errors += 1
+
+    return quiet
+
+
+def _chain_excepthook(recorder: Recorder) -> Callable[[], None]:
+    previous, tell = sys.excepthook, _quietly(recorder, "uncaught")
+
+    @functools.wraps(previous)
+    def excepthook(kind: Any, error: Any, trace: Any) -> None:
+        tell(error)
+        previous(kind, error, trace)
+
+    sys.excepthook = excepthook
+
+    def undo() -> None:
+        if sys.excepthook is excepthook:
+            sys.excepthook = previous
+
+    return undo
+
+
+def _note_exit_code(recorder: Recorder) -> Callable[[], None]:
+    """An exit code is otherwise known to the parent alone."""
+    previous, tell = sys.exit, _quietly(recorder, "exiting")
+
+    @functools.wraps(previous)
+    def exit_noted(*args: Any) -> Any:
+        tell(*args)
+        previous(*args)
+
+    sys.exit = exit_noted
+
+    def undo() -> None:
+        if sys.exit is exit_noted:
+            sys.exit = previous
+
+    return undo
+
+
+def _register_end(recorder: Recorder) -> Callable[[], None]:
+    ended = _quietly(recorder, "ended")
+    atexit.register(ended)
+    return functools.partial(atexit.unregister, ended)
+
+
+def _words(error: BaseException) -> tuple[str, str]:
+    return type(error).__name__, str(error)[:MESSAGE_MAX]
