@@ -32,7 +32,7 @@ def read_processes(call, handle):
     return [[p.pid, p.usedGpuMemory, p.gpuInstanceId, p.computeInstanceId] for p in found]
 
 
-FIELD_IDS = (82, 83, 185, 186, 94)
+FIELD_IDS = (82, 83, 185, 186, 94, 999)
 
 
 def read_fields(handle):
@@ -107,9 +107,6 @@ def read_device(handle):
         attempt(nvml.nvmlDeviceGetPciInfo, handle),
         "busId", "busIdLegacy", "domain", "bus", "device", "pciDeviceId", "pciSubSystemId",
     )  # fmt: skip
-    device["PcieThroughput"] = [
-        attempt(nvml.nvmlDeviceGetPcieThroughput, handle, counter) for counter in range(2)
-    ]
     device["Compute"] = read_processes(nvml.nvmlDeviceGetComputeRunningProcesses, handle)
     device["ComputeV2"] = read_processes(nvml.nvmlDeviceGetComputeRunningProcesses_v2, handle)
     device["Graphics"] = read_processes(nvml.nvmlDeviceGetGraphicsRunningProcesses, handle)

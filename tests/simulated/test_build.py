@@ -83,7 +83,7 @@ def test_several_may_build_at_the_same_time(builds: Path, tmp_path: Path) -> Non
     out = tmp_path / "out"
     environments: list[dict[str, str]] = []
     threads = [
-        threading.Thread(target=lambda: environments.append(prepare("mig", out))) for _ in range(4)
+        threading.Thread(target=lambda: environments.append(prepare("mig", out))) for _ in range(2)
     ]
     for thread in threads:
         thread.start()

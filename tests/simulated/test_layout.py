@@ -67,6 +67,90 @@ STRUCTURES = {
             "value": "value",
         },
     ),
+    "addressing_mode_v1": (
+        nvml.c_nvmlDeviceAddressingMode_t,
+        {"version": "version", "mode": "value"},
+    ),
+    "sram_errors_v1": (
+        nvml.c_nvmlEccSramErrorStatus_v1_t,
+        {
+            "version": "version",
+            "aggregate_parity": "aggregateUncParity",
+            "aggregate_secded": "aggregateUncSecDed",
+            "aggregate_corrected": "aggregateCor",
+            "volatile_parity": "volatileUncParity",
+            "volatile_secded": "volatileUncSecDed",
+            "volatile_corrected": "volatileCor",
+            "bucket_l2": "aggregateUncBucketL2",
+            "bucket_sm": "aggregateUncBucketSm",
+            "bucket_pcie": "aggregateUncBucketPcie",
+            "bucket_mcu": "aggregateUncBucketMcu",
+            "bucket_other": "aggregateUncBucketOther",
+            "threshold_exceeded": "bThresholdExceeded",
+        },
+    ),
+    "process_sample": (
+        nvml.c_nvmlProcessUtilizationSample_t,
+        {
+            "pid": "pid",
+            "timestamp": "timeStamp",
+            "sm": "smUtil",
+            "memory": "memUtil",
+            "encoder": "encUtil",
+            "decoder": "decUtil",
+        },
+    ),
+    "process_utilization_v1": (
+        nvml.c_nvmlProcessUtilizationInfo_v1_t,
+        {
+            "timestamp": "timeStamp",
+            "pid": "pid",
+            "sm": "smUtil",
+            "memory": "memUtil",
+            "encoder": "encUtil",
+            "decoder": "decUtil",
+            "jpeg": "jpgUtil",
+            "ofa": "ofaUtil",
+        },
+    ),
+    "processes_utilization_v1": (
+        nvml.c_nvmlProcessesUtilizationInfo_v1_t,
+        {
+            "version": "version",
+            "count": "processSamplesCount",
+            "last_seen": "lastSeenTimeStamp",
+            "entries": "procUtilArray",
+        },
+    ),
+    "sample": (nvml.c_nvmlSample_t, {"timestamp": "timeStamp", "value": "sampleValue"}),
+    "event_data": (
+        nvml.c_nvmlEventData_t,
+        {
+            "device": "device",
+            "type": "eventType",
+            "data": "eventData",
+            "gpu_instance": "gpuInstanceId",
+            "compute_instance": "computeInstanceId",
+        },
+    ),
+    "gpm_support": (
+        nvml.c_nvmlGpmSupport_t,
+        {"version": "version", "supported": "isSupportedDevice"},
+    ),
+    "gpm_metric": (
+        nvml.c_nvmlGpmMetric_t,
+        {"id": "metricId", "code": "nvmlReturn", "value": "value", "short_name": "metricInfo"},
+    ),
+    "gpm_metrics": (
+        nvml.c_nvmlGpmMetricsGet_t,
+        {
+            "version": "version",
+            "count": "numMetrics",
+            "older": "sample1",
+            "newer": "sample2",
+            "metrics": "metrics",
+        },
+    ),
     "attributes": (
         nvml.c_nvmlDeviceAttributes,
         {
@@ -86,13 +170,17 @@ VERSIONS = {
     "struct memory_info_v2, 2": nvml.nvmlMemory_v2,
     "struct temperature_v1, 1": nvml.nvmlTemperature_v1,
     "struct margin_temperature_v1, 1": nvml.nvmlMarginTemperature_v1,
+    "struct addressing_mode_v1, 1": nvml.nvmlDeviceAddressingMode_v1,
+    "struct sram_errors_v1, 1": nvml.nvmlEccSramErrorStatus_v1,
+    "struct processes_utilization_v1, 1": nvml.ProcessesUtilizationInfo_v1,
 }
 
 
 @pytest.fixture(scope="module")
 def measured(builds: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     """Sizes, offsets and version words as the C compiler sees them."""
-    expressions = [f"sizeof(struct {name})" for name in (*STRUCTURES, "process_info_v1")]
+    others = ("process_info_v1", "process_info_early_535")
+    expressions = [f"sizeof(struct {name})" for name in (*STRUCTURES, *others)]
     for name, (_, fields) in STRUCTURES.items():
         expressions += [f"offsetof(struct {name}, {field})" for field in fields]
     expressions += [f"VERSION({version})" for version in VERSIONS]
@@ -119,6 +207,15 @@ def test_size_and_every_offset(measured: dict[str, int], name: str) -> None:
 
 def test_process_structure_of_the_oldest_call_has_no_mig_fields(measured: dict[str, int]) -> None:
     assert measured["sizeof(struct process_info_v1)"] == 16
+
+
+def test_process_structure_of_the_first_535_drivers_has_one_more_field(
+    measured: dict[str, int],
+) -> None:
+    """The field of nvmlProcessDetail_v1_t after the four that all versions have."""
+    assert measured["sizeof(struct process_info_early_535)"] == ctypes.sizeof(
+        nvml.c_nvmlProcessDetail_v1_t
+    )
 
 
 def test_union_of_values(measured: dict[str, int]) -> None:

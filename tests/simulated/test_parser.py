@@ -36,6 +36,18 @@ def check(content: dict[str, Any]) -> list[str]:
         ({"device": {"pci_subsystem": "10DE"}}, "text like '10DE:16C1'"),
         ({"device": {"processes": [{"pid": -4}]}}, "devices.0.processes"),
         ({"device": {"processes": [{"pid": 4, "kind": "game"}]}}, "`$[0].kind`"),
+        ({"device": {"xids": [{"xid": 79}]}}, "devices.0.xids"),
+        ({"device": {"xids": [{"xid": 1, "time": 3}, {"xid": 2, "time": 3}]}}, "times must rise"),
+        ({"device": {"links": {"x": {}}}}, "devices.0.links: expected fields by number"),
+        ({"device": {"links": 3}}, "devices.0.links: expected fields by number"),
+        ({"device": {"links": {"1": {"fan_percent": 3}}}}, "no field of links"),
+        ({"device": {"fan_percent.1": 3}}, "below links, fans, peers"),
+        ({"device": {"numa_node": "x"}}, "devices.0.numa_node: expected a number"),
+        ({"files": {"/etc/x": ""}}, "must be a path below the root"),
+        ({"files": {"a/../../x": ""}}, "must be a path below the root"),
+        ({"faults": [{"call": "nvmlInit*", "crash": True, "every": 0}]}, "`$.faults[0].every`"),
+        ({"faults": [{"call": "gpm:x", "crash": True}]}, "no simulated call matches"),
+        ({"driver": {"process_entry_bytes": 28}}, "`$.driver.process_entry_bytes`"),
         ({"devices": {"x": {}}}, "'x' is no device index"),
         ({"devices": {"64": {}}}, "'64' is no device index"),
         ({"devices": {"1": {}}}, "MIG has `parent`"),
@@ -87,7 +99,7 @@ def test_broken_file(tmp_path: Path, content: bytes, words: str) -> None:
 def test_missing_file_and_unknown_name(tmp_path: Path) -> None:
     with pytest.raises(SimulationError, match=r"gone\.json does not exist"):
         load(str(tmp_path / "gone.json"))
-    with pytest.raises(SimulationError, match="no scenario 'h100'; there are: all-zero, "):
+    with pytest.raises(SimulationError, match="no scenario 'h100'; there are: a100, "):
         load("h100")
 
 

@@ -9,13 +9,16 @@ from topsmon.simulated import SCENARIOS, load
 from topsmon.units import PRECISIONS
 
 WORDS = {"ok", "note", "SLOW", "HOT", "LOST", "STALE", "FAIL", "FULL", "SHARED", "N/A"}
-NOT_ON_THE_MARKET = "NVIDIA FutureCard X1"
+UNKNOWN_BOARDS = {"NVIDIA FutureCard X1", "GRID A100D-40C"}
+JETSON = "Orin"
+MIG = ("mig", "mig-7", "mig-removed", "visible-mig")
 FAILING_INIT = {
     "no-library": 12,
     "no-driver": 9,
     "mismatch": 18,
     "no-permission": 4,
     "unknown-error": 999,
+    "container-lost": 999,
 }
 MIB = 1 << 20
 
@@ -38,7 +41,7 @@ def test_heading_and_rates_are_complete(name: str) -> None:
     assert heading.expected in WORDS
     for rate in scenario.rates.measured.values():
         assert rate.source
-    if scenario.devices and name not in ("mig", "unknown-board", "gb10", "gb10-zero"):
+    if scenario.devices and name not in ("unknown-board", "gb10", "gb10-zero", *MIG):
         told = {*scenario.rates.measured, *scenario.rates.unsupported}
         assert told == set(PRECISIONS)
     assert not set(scenario.rates.measured) & set(scenario.rates.unsupported)
@@ -48,7 +51,7 @@ def identity(device) -> events.Device:
     """A device of a scenario as the poller would describe it."""
 
     def whole(field: str) -> int:
-        return int(device.numbers[field][0])
+        return int(device.numbers.get(field, "0")[0])
 
     return events.Device(
         time=0.0,
@@ -71,7 +74,11 @@ def test_boards_carry_their_own_pci_id(name: str) -> None:
     """Names and PCI ids belong together, so that ceilings are found by either."""
     for device in load(name).devices:
         board_name = device.texts["name"]
-        if board_name == NOT_ON_THE_MARKET or not board_name.isascii() or device.parent >= 0:
+        if (
+            board_name in {*UNKNOWN_BOARDS, JETSON}
+            or not board_name.isascii()
+            or device.parent >= 0
+        ):
             continue
         board = ceilings.find_board_by_name(board_name)
         assert board is not None
@@ -83,6 +90,8 @@ def test_boards_carry_their_own_pci_id(name: str) -> None:
 def test_no_board_computes_faster_than_its_ceiling_at_the_held_clock(name: str) -> None:
     scenario = load(name)
     for device in scenario.devices[:1]:
+        if device.texts["name"] == JETSON:
+            continue
         known = ceilings.for_device(identity(device), sm_count=_sm_count(device))
         by_key = {ceiling.precision: ceiling for ceiling in known.rates}
         for key, rate in scenario.rates.measured.items():
@@ -144,10 +153,8 @@ def test_h100_values(simulate) -> None:
     assert third["Fields"]["83"] == third["TotalEnergyConsumption"]
     assert third["Fields"]["185"] == 638_000
     assert 636_000 <= third["Fields"]["186"] <= 644_000
-    assert third["Fields"]["94"] == {"error": 3}
-    transmitted, received = third["PcieThroughput"]
-    assert 228_000 <= transmitted <= 234_000
-    assert 358_000 <= received <= 364_000
+    assert third["Fields"]["94"] == 0
+    assert third["Fields"]["999"] == {"error": 2}
     assert third["CurrentClocksEventReasons"] == 0
     assert third["SupportedClocksEventReasons"] == 511
     assert third["MigMode"] == [0, 0]
@@ -194,7 +201,8 @@ def test_at_the_start_each_device_can_be_read(simulate, name: str) -> None:
             continue
         expected = {"error": "unicode"} if name == "bad-name" else physical[index].texts["name"]
         assert device["Name"] == expected
-        assert isinstance(device["PowerUsage"], int)
+        told = "power_watts" in physical[index].numbers
+        assert isinstance(device["PowerUsage"], int) if told else device["PowerUsage"]["error"] == 3
 
 
 @pytest.mark.parametrize(("name", "code"), FAILING_INIT.items())

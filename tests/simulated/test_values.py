@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from topsmon.simulated.values import MAX_TOKENS, SimulationError, compile_value
 
-OPERANDS = {"wave": 4, "noise": 3, "ramp": 4, "count": 3, "step": 3, "add": 2}
+OPERANDS = {"wave": 4, "noise": 3, "ramp": 4, "count": 3, "step": 3, "add": 2, "wrap": 2}
 
 
 def depth_after(tokens: tuple[str, ...]) -> int:
@@ -36,6 +36,7 @@ VALUES: list[tuple[str, Any, dict[float, float]]] = [
     ("late count", {"count": [1000, 250, 6]}, {0: 1000, 6: 1000, 8: 1500}),
     ("steps", {"steps": [[0, 10], [3, 20], [5, 15]]}, {0: 10, 2.9: 10, 3: 20, 4.9: 20, 5: 15}),
     ("nested", {"steps": [[0, 21], [6, {"ramp": [100, 200, 6, 8]}]]}, {5: 21, 7: 150, 9: 200}),
+    ("wrap", {"wrap": [{"count": [90, 30]}, 100]}, {0: 90, 1: 20, 3: 80, 4: 10}),
     ("sum", {"sum": [{"count": [10, 1]}, {"count": [0, 5, 4]}, 2]}, {0: 12, 4: 16, 6: 28}),
 ]
 
@@ -107,6 +108,8 @@ def test_noise_stays_in_its_bounds_changes_and_repeats(simulate) -> None:
         ({"steps": [[0, 5], [3, 6], [3, 7]]}, "must rise"),
         ({"steps": [[0]]}, "each step is"),
         ({"steps": []}, "needs a list"),
+        ({"wrap": [1]}, "wrap takes [value, modulus]"),
+        ({"wrap": [1, 0]}, "modulus of wrap must be above 0"),
         ({"each": [1]}, "each takes"),
         ({"sum": [1] * 40}, "too many"),
     ],
@@ -133,7 +136,9 @@ anything = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(["each", "wave", "noise", "ramp", "count", "steps", "sum", "x"]),
+            st.sampled_from(
+                ["each", "wave", "noise", "ramp", "count", "steps", "sum", "wrap", "x"]
+            ),
             inner,
             max_size=2,
         )

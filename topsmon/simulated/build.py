@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from topsmon.simulated import scenario as scenarios
@@ -26,6 +27,7 @@ def prepare(name: str, directory: Path) -> dict[str, str]:
 
     `name` is a shipped scenario or a path ending in .json. Library and table are kept in
     `directory` and used again while their content stays the same. Scenario time starts now.
+    TOPSMON_SIMULATED_ROOT is the folder of the files that the scenario's host shows, if any.
     Raises SimulationError: unknown name, wrong file, no C compiler, compiler error.
     """
     scenario = scenarios.load(name)
@@ -38,10 +40,13 @@ def prepare(name: str, directory: Path) -> dict[str, str]:
         path = directory / f"{scenario.name}-{hashlib.sha256(content).hexdigest()[:12]}.table"
         if not path.exists():
             table.replace(path, content)
+        root = write_files(scenario.files, directory)
     except OSError as error:
         raise SimulationError(f"cannot write to {directory}: {error.strerror}") from None
     inherited = os.environ.get("LD_LIBRARY_PATH")
     return {
+        **scenario.environment,
+        **({"TOPSMON_SIMULATED_ROOT": str(root)} if scenario.files else {}),
         "LD_LIBRARY_PATH": f"{library}{os.pathsep}{inherited}" if inherited else str(library),
         "TOPSMON_SIMULATED": scenario.name,
         "TOPSMON_SIMULATED_SCENARIO": str(scenarios.find(name).resolve()),
@@ -49,6 +54,18 @@ def prepare(name: str, directory: Path) -> dict[str, str]:
         "TOPSMON_SIMULATED_CLOCK": str(directory / "clock"),
         "TOPSMON_SIMULATED_START": repr(time.monotonic()),
     }
+
+
+def write_files(files: Mapping[str, str], directory: Path) -> Path:
+    """Write what the host of a scenario shows of itself below a folder of its own; return that."""
+    digest = hashlib.sha256(repr(sorted(files.items())).encode())
+    root = directory / f"root-{digest.hexdigest()[:12]}"
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            table.replace(path, text.encode())
+    return root
 
 
 def build(directory: Path, symbols: int) -> Path:

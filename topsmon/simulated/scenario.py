@@ -4,79 +4,67 @@ A file is JSON. `extends` names a scenario to start from: `driver`, `device`, ea
 `devices`, `rates` and `lab` are laid over it key by key, all else is replaced. `device` holds the
 fields of all `count` devices (units in their names, values as values.py reads them), `devices`
 those of single ones by index. A field that is absent or null is "not supported" by that device.
+Beside fields a device has `processes`, `xids` and, by number, `links`, `fans` and `peers` with
+fields of single ones. fields.py lists the fields, device.py says what else there is.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from topsmon.simulated.fields import NUMBER_FIELDS, TEXT_FIELDS
-from topsmon.simulated.values import SimulationError, compile_value
+from topsmon.simulated import device as devices
+from topsmon.simulated.device import MAX_DEVICES, Amount, Device, Word
+from topsmon.simulated.values import SimulationError
 from topsmon.units import PRECISIONS
 
 FOLDER = Path(__file__).parent / "scenarios"
-MAX_DEVICES = 64
 MAX_EXTENDS = 8
-NVIDIA = 0x10DE
-"""PCI vendor."""
-NAMESPACE = uuid.UUID("6f2d1c1e-7d0b-5c55-9d6a-2f1f6a3c9a41")
 
 
-_Word = Annotated[int, msgspec.Meta(ge=0, le=0xFFFFFFFF)]
-_Amount = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 _Value = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 _Size = Annotated[int, msgspec.Meta(ge=1, le=1 << 20)]
 
 
 class Driver(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The driver as a whole. `symbols` is the release whose calls exist: 470, 535 or 580."""
+    """The driver as a whole. `symbols` is the release whose calls exist: 470, 535 or 580.
+
+    `process_entry_bytes` 32: lists of processes as the first drivers of release 535 filled them.
+    """
 
     version: str = "580.95.05"
     cuda: str = "13.0"
     symbols: Literal[470, 535, 580] = 580
-
-
-class Process(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A process on a device; `memory_mib` None: the driver cannot tell. Times in scenario s."""
-
-    pid: _Word
-    kind: Literal["compute", "graphics", "mps"] = "compute"
-    memory_mib: _Amount | None = None
-    gpu_instance: _Word = 0xFFFFFFFF
-    compute_instance: _Word = 0xFFFFFFFF
-    start: _Amount = 0.0
-    end: _Amount | None = None
+    process_entry_bytes: Literal[24, 32] = 24
 
 
 class Fault(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"code": "return"}):
     """What goes wrong with which calls.
 
     `call` is one glob or several over names of NVML calls, "field:ID" for one entry of
-    GetFieldValues, or "prober" for the benchmark worker. `device` None: any, the system's calls
-    too; -1: only those. It acts in `start` <= scenario time < `end`, from call number `after` on
-    and `count` times; each process counts its own calls since it read the table. `hang` true: for
-    ever.
+    GetFieldValues, "gpm:ID" for one GPM metric, or "prober" for the benchmark worker. `device`
+    None: any, the system's calls too; -1: only those. It acts in `start` <= scenario time < `end`,
+    from call number `after` on, at each `every`th of them and `count` times; each process counts
+    its own calls since it read the table. `hang` true: for ever.
     """
 
     call: str | tuple[str, ...]
     device: Annotated[int, msgspec.Meta(ge=-1, lt=MAX_DEVICES)] | None = None
-    code: _Word | str | None = None
-    latency: _Amount | None = None
-    hang: bool | _Amount = False
+    code: Word | str | None = None
+    latency: Amount | None = None
+    hang: bool | Amount = False
     crash: bool = False
     null_handle: bool = False
-    start: _Amount = 0.0
-    end: _Amount | None = None
-    after: _Word = 0
-    count: _Word | None = None
+    start: Amount = 0.0
+    end: Amount | None = None
+    after: Word = 0
+    count: Word | None = None
+    every: Annotated[int, msgspec.Meta(ge=1, le=1 << 20)] = 1
 
 
 class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -123,19 +111,16 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     faults: tuple[Fault, ...] = ()
     rates: Rates = Rates()
     lab: dict[str, Lab] = {}
-
-
-class Device(NamedTuple):
-    """One device, ready for the table. `parent` is -1 unless it is a MIG instance."""
-
-    parent: int
-    texts: dict[str, str]
-    numbers: dict[str, tuple[str, ...]]
-    processes: tuple[Process, ...]
+    environment: dict[str, str] = {}
+    files: dict[str, str] = {}
 
 
 class Scenario(NamedTuple):
-    """A checked scenario. `expected` is the word of its worst finding, "ok" where there is none."""
+    """A checked scenario. `expected` is the word of its worst finding, "ok" where there is none.
+
+    `environment` holds variables of the processes in it, `files` what the host shows of itself
+    where it matters (sys/bus/pci/devices/.../power/runtime_status): texts by path without root.
+    """
 
     name: str
     title: str
@@ -147,6 +132,8 @@ class Scenario(NamedTuple):
     faults: tuple[Fault, ...]
     rates: Rates
     lab: dict[str, Lab]
+    environment: dict[str, str]
+    files: dict[str, str]
 
 
 class ScenarioInfo(NamedTuple):
@@ -180,8 +167,12 @@ def find(name: str) -> Path:
 
 def load(name: str) -> Scenario:
     """Read and check a scenario by its name or path; SimulationError says what is wrong."""
-    path = find(name)
-    return parse(_merged(path, MAX_EXTENDS), path.stem)
+    return parse(content(name), find(name).stem)
+
+
+def content(name: str) -> dict[str, Any]:
+    """Return the content of a scenario, with what it extends, for `parse`."""
+    return _merged(find(name), MAX_EXTENDS)
 
 
 def load_prepared() -> Scenario:
@@ -192,14 +183,17 @@ def load_prepared() -> Scenario:
     return load(path)
 
 
-def parse(content: Mapping[str, Any], name: str) -> Scenario:
+def parse(wanted: Mapping[str, Any], name: str) -> Scenario:
     """Check the content of a scenario (without `extends`) and return it ready for the table."""
     try:
-        file = msgspec.convert(content, _File)
+        file = msgspec.convert(wanted, _File)
     except msgspec.ValidationError as error:
         raise SimulationError(f"scenario {name}: {error}") from None
     if not 0 <= file.count <= MAX_DEVICES:
         raise SimulationError(f"scenario {name}: count must be 0..{MAX_DEVICES}, not {file.count}")
+    for path in file.files:
+        if path.startswith("/") or ".." in path.split("/"):
+            raise SimulationError(f"scenario {name}: files: {path!r} must be a path below the root")
     for precision in (*file.rates.measured, *file.rates.unsupported):
         if precision not in PRECISIONS:
             raise SimulationError(
@@ -207,7 +201,7 @@ def parse(content: Mapping[str, Any], name: str) -> Scenario:
                 f" use one of {', '.join(PRECISIONS)}"
             )
     try:
-        devices = _devices(file, name)
+        found = devices.build(file.count, file.device, file.devices, name)
     except SimulationError as error:
         raise SimulationError(f"scenario {name}: {error}") from None
     return Scenario(
@@ -217,32 +211,34 @@ def parse(content: Mapping[str, Any], name: str) -> Scenario:
         expected=file.expected,
         library=file.library,
         driver=file.driver,
-        devices=devices,
+        devices=found,
         faults=file.faults,
         rates=file.rates,
         lab=file.lab,
+        environment=file.environment,
+        files=file.files,
     )
 
 
 def info(name: str) -> ScenarioInfo:
     """Return the heading of a scenario."""
-    content = _read(find(name))
+    heading = _read(find(name))
     return ScenarioInfo(
-        name, *(str(content.get(key, "")) for key in ("title", "description", "expected"))
+        name, *(str(heading.get(key, "")) for key in ("title", "description", "expected"))
     )
 
 
 def _read(path: Path) -> dict[str, Any]:
     """Decode a file. The standard library's decoder also takes the lone surrogates of bad names."""
     try:
-        content = json.loads(path.read_bytes(), parse_constant=_no_number)
+        found = json.loads(path.read_bytes(), parse_constant=_no_number)
     except OSError as error:
         raise SimulationError(f"scenario file {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise SimulationError(f"scenario file {path}: {error}") from None
-    if not isinstance(content, dict):
-        raise SimulationError(f"scenario file {path}: expected an object, not {content!r:.40}")
-    return content
+    if not isinstance(found, dict):
+        raise SimulationError(f"scenario file {path}: expected an object, not {found!r:.40}")
+    return found
 
 
 def _no_number(word: str) -> None:
@@ -250,14 +246,14 @@ def _no_number(word: str) -> None:
 
 
 def _merged(path: Path, depth: int) -> dict[str, Any]:
-    content = _read(path)
-    parent = content.pop("extends", None)
+    own = _read(path)
+    parent = own.pop("extends", None)
     if parent is None:
-        return content
+        return own
     if depth == 0 or not isinstance(parent, str):
         raise SimulationError(f"scenario file {path}: extends must name a scenario, not a circle")
     merged = _merged(find(parent), depth - 1)
-    for key, value in content.items():
+    for key, value in own.items():
         merged[key] = _overlaid(merged.get(key), value, key)
     return merged
 
@@ -273,84 +269,3 @@ def _overlaid(base: Any, value: Any, key: str) -> Any:
         **base,
         **{index: _overlaid(base.get(index), value[index], "device") for index in value},
     }
-
-
-def _devices(file: _File, name: str) -> tuple[Device, ...]:
-    for key in file.devices:
-        if not key.isascii() or not key.isdigit() or int(key) >= MAX_DEVICES:
-            raise SimulationError(f"devices: {key!r} is no device index")
-    total = max([file.count, *(int(key) + 1 for key in file.devices)])
-    return tuple(_device(file, index, name) for index in range(total))
-
-
-def _device(file: _File, index: int, name: str) -> Device:
-    fields = {**file.device, **file.devices.get(str(index), {})}
-    where = f"devices.{index}"
-    parent = fields.pop("parent", -1)
-    if not isinstance(parent, int) or (index < file.count) != (parent == -1):
-        raise SimulationError(f"{where}: from index `count` on, and only there, MIG has `parent`")
-    if parent >= file.count:
-        raise SimulationError(f"{where}: parent {parent} is no device")
-    try:
-        processes = msgspec.convert(fields.pop("processes", None) or (), tuple[Process, ...])
-    except msgspec.ValidationError as error:
-        raise SimulationError(f"{where}.processes: {error}") from None
-    instance = parent >= 0
-    slot = parent if instance else index
-    defaults = {
-        "uuid": f"{'MIG' if instance else 'GPU'}-{uuid.uuid5(NAMESPACE, f'{name}/{index}')}",
-        "pci_bus_id": f"00000000:{0x1B + 0x10 * slot & 0xFF:02X}:00.0",
-        "minor_number": None if instance else index,
-    }
-    texts: dict[str, str] = {}
-    numbers: dict[str, tuple[str, ...]] = {}
-    for field, value in {**defaults, **_expanded(fields, where)}.items():
-        if value is None:
-            continue
-        if field in TEXT_FIELDS:
-            if not isinstance(value, str):
-                raise SimulationError(f"{where}.{field}: expected text, not {value!r}")
-            texts[field] = _encodable(value, f"{where}.{field}")
-        elif field in NUMBER_FIELDS:
-            numbers[field] = compile_value(value, index, f"{where}.{field}")
-        else:
-            raise SimulationError(f"{where}: unknown field {field!r}")
-    return Device(parent, texts, numbers, processes)
-
-
-def _encodable(text: str, where: str) -> str:
-    try:
-        text.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:
-        raise SimulationError(
-            f"{where}: write a byte XX that is no UTF-8 as \\udcXX; {text!r} cannot be encoded"
-        ) from None
-    return text
-
-
-def _expanded(fields: dict[str, Any], where: str) -> dict[str, Any]:
-    """Turn what people write (capability, PCI ids) into the fields of the table."""
-    expanded = dict(fields)
-    capability = expanded.pop("compute_capability", None)
-    if capability is not None:
-        major, minor = _matched(r"([0-9]{1,2})\.([0-9])", capability, "9.0", where)
-        expanded["compute_capability_major"] = int(major)
-        expanded["compute_capability_minor"] = int(minor)
-    device = expanded.pop("pci_device", None)
-    if device is not None:
-        (number,) = _matched(r"([0-9A-Fa-f]{4})", device, "2330", where)
-        expanded["pci_device_id"] = int(number, 16) << 16 | NVIDIA
-    subsystem = expanded.pop("pci_subsystem", None)
-    if subsystem is not None:
-        vendor, number = _matched(
-            r"([0-9A-Fa-f]{4}):([0-9A-Fa-f]{4})", subsystem, "10DE:16C1", where
-        )
-        expanded["pci_subsystem_id"] = int(number, 16) << 16 | int(vendor, 16)
-    return expanded
-
-
-def _matched(pattern: str, text: object, example: str, where: str) -> tuple[str, ...]:
-    match = re.fullmatch(pattern, text) if isinstance(text, str) else None
-    if match is None:
-        raise SimulationError(f"{where}: write text like {example!r}, not {text!r:.40}")
-    return match.groups()

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from topsmon.simulated.device import Device, Process
 from topsmon.simulated.fields import RETURN_CODES
-from topsmon.simulated.scenario import Device, Fault, Scenario
+from topsmon.simulated.scenario import Fault, Scenario
 from topsmon.simulated.values import SimulationError
 
 SOURCES = Path(__file__).parent / "driver"
@@ -26,6 +27,7 @@ def lines(scenario: Scenario) -> Iterator[str]:
     nvml_version = f"{scenario.driver.cuda.split('.')[0]}.{scenario.driver.version}"
     yield f"text nvml_version {_hex(nvml_version)}"
     yield f"number cuda_version {_cuda_number(scenario)}"
+    yield f"number process_entry_bytes {scenario.driver.process_entry_bytes}"
     for index, device in enumerate(scenario.devices):
         yield from _device_lines(index, device)
     for position, fault in enumerate(scenario.faults):
@@ -87,12 +89,29 @@ def _device_lines(index: int, device: Device) -> Iterator[str]:
     for field, tokens in device.numbers.items():
         yield f"number {field} {' '.join(tokens)}"
     for process in device.processes:
-        memory = -1 if process.memory_mib is None else process.memory_mib
-        end = NEVER if process.end is None else process.end
+        yield _process_line(process)
+    for event in device.events:
         yield (
-            f"process {process.kind} {process.pid} {memory} {process.gpu_instance}"
-            f" {process.compute_instance} {process.start} {end}"
+            f"event {event.type} {event.xid} {event.gpu_instance} {event.compute_instance}"
+            f" {event.time}"
         )
+
+
+def _process_line(process: Process) -> str:
+    end = NEVER if process.end is None else process.end
+    shares = (
+        process.memory_mib,
+        process.sm_percent,
+        process.memory_busy_percent,
+        process.encoder_percent,
+        process.decoder_percent,
+    )
+    memory, *times = (-1 if value is None else value for value in shares)
+    return (
+        f"process {process.kind} {process.pid} {memory} {process.gpu_instance}"
+        f" {process.compute_instance} {process.start} {end}"
+        f" {' '.join(map(str, times))} {_hex(process.name or '')}"
+    )
 
 
 def _fault_lines(fault: Fault, where: str) -> Iterator[str]:
@@ -102,10 +121,13 @@ def _fault_lines(fault: Fault, where: str) -> Iterator[str]:
     count = -1 if fault.count is None else fault.count
     for call in (fault.call,) if isinstance(fault.call, str) else fault.call:
         known = (*exported_calls(), "prober")
-        is_field = re.fullmatch(r"field:[0-9]{1,5}", call, re.ASCII) is not None
-        if not is_field and not any(fnmatchcase(name, call) for name in known):
+        is_entry = re.fullmatch(r"(field|gpm):[0-9]{1,5}", call, re.ASCII) is not None
+        if not is_entry and not any(fnmatchcase(name, call) for name in known):
             raise SimulationError(f"{where}: no simulated call matches {call!r}")
-        yield f"fault {call} {device} {action} {fault.start} {end} {fault.after} {count}"
+        yield (
+            f"fault {call} {device} {action} {fault.start} {end} {fault.after} {count}"
+            f" {fault.every}"
+        )
 
 
 def _action(fault: Fault, where: str) -> str:

@@ -8,7 +8,8 @@ of the generators below, whose arguments are such numbers in turn:
 - `{"ramp": [start_value, end_value, start_seconds, end_seconds]}`, constant outside,
 - `{"count": [start_value, per_second]}` with an optional time at which it starts to grow,
 - `{"steps": [[0, value], [seconds, value], ...]}`: the value of the latest time that has passed,
-- `{"sum": [value, ...]}`.
+- `{"sum": [value, ...]}`,
+- `{"wrap": [value, modulus]}`: a counter that starts again at 0 when it reaches the modulus.
 """
 
 from __future__ import annotations
@@ -16,6 +17,10 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Spec: TypeAlias = Any
+"""A value as JSON holds it: anything until `compile_value` has checked it."""
 
 MAX_TOKENS = 48
 """Tokens of one expression that the driver library reads."""
@@ -43,21 +48,19 @@ def _tokens(spec: object, index: int, where: str, depth: int) -> list[str]:
     if depth == 0:
         raise SimulationError(f"{where}: nested more than {MAX_DEPTH} deep; flatten it")
     if not isinstance(spec, dict) or "each" in spec:
-        return [_text(_number(spec, index, where))]
+        return [_text(constant(spec, index, where))]
     if len(spec) != 1:
         raise SimulationError(
             f"{where}: an object holds exactly one of {_names()}; this one has {len(spec)} keys"
         )
     name, arguments = next(iter(spec.items()))
-    if name not in _GENERATORS and name not in ("steps", "sum"):
+    if name not in _GENERATORS and name not in _NESTED:
         raise SimulationError(f"{where}: unknown generator {name!r}; use one of {_names()}")
     if not isinstance(arguments, list) or not arguments:
         raise SimulationError(f"{where}: {name} needs a list of arguments")
-    if name == "sum":
-        return _sum(arguments, index, where, depth)
-    if name == "steps":
-        return _steps(arguments, index, where, depth)
-    numbers = [_number(argument, index, where) for argument in arguments]
+    if name in _NESTED:
+        return _NESTED[name](arguments, index, where, depth)
+    numbers = [constant(argument, index, where) for argument in arguments]
     return _GENERATORS[name](numbers, where)
 
 
@@ -75,13 +78,22 @@ def _steps(steps: list[object], index: int, where: str, depth: int) -> list[str]
     for position, step in enumerate(steps):
         if not isinstance(step, list) or len(step) != 2:
             raise SimulationError(f"{where}: each step is [seconds, value], not {step!r}")
-        start = _number(step[0], index, where)
+        start = constant(step[0], index, where)
         if start <= last or (position == 0 and start != 0):
             raise SimulationError(f"{where}: steps start at 0 s and their times must rise")
         last = start
         tokens += _tokens(step[1], index, f"{where}.{position}", depth - 1)
         tokens += [_text(start), "step"] if position else []
     return tokens
+
+
+def _wrap(arguments: list[object], index: int, where: str, depth: int) -> list[str]:
+    if len(arguments) != 2:
+        raise SimulationError(f"{where}: wrap takes [value, modulus]")
+    modulus = constant(arguments[1], index, where)
+    if modulus <= 0:
+        raise SimulationError(f"{where}: the modulus of wrap must be above 0")
+    return [*_tokens(arguments[0], index, where, depth - 1), _text(modulus), "wrap"]
 
 
 def _wave(numbers: list[float], where: str) -> list[str]:
@@ -117,9 +129,15 @@ _GENERATORS: dict[str, Callable[[list[float], str], list[str]]] = {
     "count": _count,
 }
 
+_NESTED: dict[str, Callable[[list[object], int, str, int], list[str]]] = {
+    "steps": _steps,
+    "sum": _sum,
+    "wrap": _wrap,
+}
+
 
 def _names() -> str:
-    return ", ".join(("each", *_GENERATORS, "steps", "sum"))
+    return ", ".join(("each", *_GENERATORS, *_NESTED))
 
 
 def _count_arguments(name: str, numbers: list[float], allowed: tuple[int, ...], where: str) -> None:
@@ -128,12 +146,13 @@ def _count_arguments(name: str, numbers: list[float], allowed: tuple[int, ...], 
         raise SimulationError(f"{where}: {name} takes {wanted} arguments, not {len(numbers)}")
 
 
-def _number(spec: object, index: int, where: str) -> float:
+def constant(spec: object, index: int, where: str) -> float:
+    """Return a number that does not change with time, for the device `index`."""
     if isinstance(spec, dict) and set(spec) == {"each"}:
         pair = spec["each"]
         if not isinstance(pair, list) or len(pair) != 2:
             raise SimulationError(f"{where}: each takes [first, step]")
-        return _number(pair[0], index, where) + _number(pair[1], index, where) * index
+        return constant(pair[0], index, where) + constant(pair[1], index, where) * index
     if isinstance(spec, bool) or not isinstance(spec, (int, float)):
         raise SimulationError(f"{where}: expected a number or one of {_names()}, not {spec!r}")
     try:

@@ -116,6 +116,12 @@ EXPORT int nvmlSystemGetCudaDriverVersion_v2(int *out) { return read_cuda_versio
 
 /* ---- handles ---------------------------------------------------------------------------- */
 
+struct handle *handle_of(int index)
+{
+    handles[index].index = index;
+    return &handles[index];
+}
+
 int hand_out(const char *call, int index, struct handle **out)
 {
     int code = enter(call, index);
@@ -124,10 +130,8 @@ int hand_out(const char *call, int index, struct handle **out)
     *out = NULL;
     if (code == NULL_HANDLE)
         return SUCCESS;
-    if (code == SUCCESS) {
-        handles[index].index = index;
-        *out = &handles[index];
-    }
+    if (code == SUCCESS)
+        *out = handle_of(index);
     return code;
 }
 
@@ -138,13 +142,13 @@ EXPORT int nvmlDeviceGetCount_v2(unsigned *out)
         return code;
     if (!out)
         return INVALID_ARGUMENT;
-    *out = (unsigned)count_devices(-1);
+    *out = (unsigned)count_devices();
     return SUCCESS;
 }
 
 EXPORT int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct handle **out)
 {
-    int known = index < MAX_DEVICES ? nth_child(-1, (int)index) : SYSTEM;
+    int known = index < MAX_DEVICES ? nth_device((int)index) : SYSTEM;
     if (known != SYSTEM)
         return hand_out(__func__, known, out);
     int code = enter(__func__, SYSTEM);
@@ -191,6 +195,14 @@ EXPORT int nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, struct handle **
 TEXT(nvmlDeviceGetName, "name")
 TEXT(nvmlDeviceGetUUID, "uuid")
 TEXT(nvmlDeviceGetSerial, "serial")
+
+#if DRIVER > 470
+/* The caller's buffer has the fixed size that NVML's header gives it. */
+EXPORT int nvmlDeviceGetGspFirmwareVersion(struct handle *handle, char *out)
+{
+    return read_text(__func__, handle->index, "gsp_firmware_version", out, 0x40);
+}
+#endif
 
 EXPORT int nvmlDeviceGetIndex(struct handle *handle, unsigned *out)
 {

@@ -23,7 +23,7 @@ static void log_call(const char *call, int device)
     close(file);
 }
 
-static void sleep_seconds(double seconds)
+void sleep_seconds(double seconds)
 {
     struct timespec rest = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
     while (nanosleep(&rest, &rest) != 0)
@@ -36,8 +36,10 @@ static bool strikes(struct fault *fault, const char *call, int device, double no
         return false;
     if (now < fault->from || now >= fault->until || fnmatch(fault->call, call, 0) != 0)
         return false;
-    long number = fault->calls++;
-    return number >= fault->after && (fault->count < 0 || number < fault->after + fault->count);
+    long number = fault->calls++ - fault->after;
+    if (number < 0 || number % fault->every != 0)
+        return false;
+    return fault->count < 0 || number / fault->every < fault->count;
 }
 
 int strike(const char *call, int device)
@@ -69,11 +71,16 @@ int strike(const char *call, int device)
     return code;
 }
 
-int begin(const char *call, int device)
+void refresh(void)
 {
     pthread_mutex_lock(&store_lock);
     refresh_store();
     pthread_mutex_unlock(&store_lock);
+}
+
+int begin(const char *call, int device)
+{
+    refresh();
     log_call(call, device);
     return strike(call, device);
 }

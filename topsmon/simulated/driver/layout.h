@@ -39,6 +39,18 @@ struct margin_temperature_v1 {
     int celsius;
 };
 
+struct addressing_mode_v1 {
+    unsigned version, mode;
+};
+
+struct sram_errors_v1 {
+    unsigned version;
+    uint64_t aggregate_parity, aggregate_secded, aggregate_corrected;
+    uint64_t volatile_parity, volatile_secded, volatile_corrected;
+    uint64_t bucket_l2, bucket_sm, bucket_pcie, bucket_mcu, bucket_other;
+    unsigned threshold_exceeded;
+};
+
 struct process_info_v1 {
     unsigned pid;
     uint64_t used_gpu_memory;
@@ -50,14 +62,40 @@ struct process_info_v2 {
     unsigned gpu_instance, compute_instance;
 };
 
+/* As drivers of release 535 had it at first, under the name of the one above. */
+struct process_info_early_535 {
+    unsigned pid;
+    uint64_t used_gpu_memory;
+    unsigned gpu_instance, compute_instance;
+    uint64_t used_protected_memory;
+};
+
+struct process_sample {
+    unsigned pid;
+    uint64_t timestamp;
+    unsigned sm, memory, encoder, decoder;
+};
+
+struct process_utilization_v1 {
+    uint64_t timestamp;
+    unsigned pid, sm, memory, encoder, decoder, jpeg, ofa;
+};
+
+struct processes_utilization_v1 {
+    unsigned version, count;
+    uint64_t last_seen;
+    struct process_utilization_v1 *entries;
+};
+
 union value {
     double real;
     unsigned uint;
+    int sint;
     uint64_t ulong;
     int64_t slong;
 };
 
-enum value_type { DOUBLE = 0, UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3 };
+enum value_type { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3, SIGNED_INT = 5 };
 
 struct field_value {
     uint32_t field, scope;
@@ -69,6 +107,30 @@ struct field_value {
 struct sample {
     uint64_t timestamp;
     union value value;
+};
+
+struct event_data {
+    struct handle *device;
+    uint64_t type, data;
+    unsigned gpu_instance, compute_instance;
+};
+
+struct gpm_support {
+    unsigned version, supported;
+};
+
+struct gpm_metric {
+    unsigned id, code;
+    double value;
+    const char *short_name, *long_name, *unit;
+};
+
+#define GPM_METRICS 477
+
+struct gpm_metrics {
+    unsigned version, count;
+    struct gpm_sample *older, *newer;
+    struct gpm_metric metrics[GPM_METRICS];
 };
 
 struct attributes {

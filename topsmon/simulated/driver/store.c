@@ -14,7 +14,7 @@ int store_fault_count;
 
 static const char *const operator_names[OPERATORS] = {
     [WAVE] = "wave", [NOISE] = "noise", [RAMP] = "ramp",
-    [COUNT] = "count", [STEP] = "step", [ADD] = "add",
+    [COUNT] = "count", [STEP] = "step", [ADD] = "add", [WRAP] = "wrap",
 };
 static const char *const action_names[ACTIONS] = {"return", "latency", "hang", "crash", "null"};
 static struct stat loaded;
@@ -34,9 +34,12 @@ static void clear_table(void)
         struct device *device = &store_devices[slot];
         for (int i = 0; i < device->texts; i++)
             free(device->text[i].value);
+        for (int i = 0; i < device->processes; i++)
+            free(device->process[i].name);
         free(device->text);
         free(device->number);
         free(device->process);
+        free(device->event);
         memset(device, 0, sizeof *device);
     }
     free(store_faults);
@@ -103,6 +106,23 @@ static void read_process(struct device *device, char **rest)
     entry->process.compute_instance = (unsigned)word_number(rest);
     entry->from = word_number(rest);
     entry->until = word_number(rest);
+    entry->process.sm = word_number(rest);
+    entry->process.memory = word_number(rest);
+    entry->process.encoder = word_number(rest);
+    entry->process.decoder = word_number(rest);
+    const char *hex = strtok_r(NULL, " ", rest);
+    entry->name = from_hex(hex ? hex : "");
+}
+
+static void read_event(struct device *device, char **rest)
+{
+    device->event = grown(device->event, device->events, sizeof *device->event);
+    struct event *event = &device->event[device->events++];
+    event->type = (uint64_t)word_number(rest);
+    event->data = (uint64_t)word_number(rest);
+    event->gpu_instance = (unsigned)word_number(rest);
+    event->compute_instance = (unsigned)word_number(rest);
+    event->time = word_number(rest);
 }
 
 static void read_fault(char **rest)
@@ -120,6 +140,7 @@ static void read_fault(char **rest)
     fault->until = word_number(rest);
     fault->after = (long)word_number(rest);
     fault->count = (long)word_number(rest);
+    fault->every = (long)word_number(rest);
 }
 
 static void read_table(FILE *file)
@@ -147,6 +168,8 @@ static void read_table(FILE *file)
             read_text(device, &rest);
         } else if (!strcmp(record, "process")) {
             read_process(device, &rest);
+        } else if (!strcmp(record, "event")) {
+            read_event(device, &rest);
         } else if (!strcmp(record, "fault")) {
             read_fault(&rest);
         }

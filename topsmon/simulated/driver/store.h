@@ -15,8 +15,9 @@
  *   FROM TO START END ramp              linear between two times, constant outside
  *   VALUE RATE FROM count               value + rate * (time since FROM)
  *   BEFORE AFTER TIME step              one before the time, the other from it on
- *   A B add */
-enum operator { PUSH, WAVE, NOISE, RAMP, COUNT, STEP, ADD, OPERATORS };
+ *   A B add
+ *   A MODULUS wrap                      what is left of A, as in a counter of limited width */
+enum operator { PUSH, WAVE, NOISE, RAMP, COUNT, STEP, ADD, WRAP, OPERATORS };
 
 struct token {
     enum operator operator;
@@ -38,6 +39,7 @@ struct process_entry {
     char kind[MAX_NAME];
     struct process process;
     double from, until;
+    char *name;
 };
 
 enum action { RETURN, LATENCY, HANG, CRASH, NULL_RESULT, ACTIONS };
@@ -48,16 +50,17 @@ struct fault {
     enum action action;
     double argument;
     double from, until;
-    long after, count, calls;
+    long after, count, every, calls;
 };
 
 struct device {
     bool present;
     int parent;
-    int numbers, texts, processes;
+    int numbers, texts, processes, events;
     struct number_field *number;
     struct text_field *text;
     struct process_entry *process;
+    struct event *event;
 };
 
 /* Guards all below. No call sleeps while it holds it: a hanging call leaves the others alone. */

@@ -14,6 +14,7 @@
 
 #define MAX_STACK MAX_TOKENS
 #define NOISE_PERIOD 0.5 /* s for which a noisy value stays */
+#define MEAN_POINTS 32
 
 static double monotonic(void)
 {
@@ -52,7 +53,7 @@ static double unit_noise(double seed, double step)
 }
 
 static const int operands[OPERATORS] = {
-    [WAVE] = 4, [NOISE] = 3, [RAMP] = 4, [COUNT] = 3, [STEP] = 3, [ADD] = 2,
+    [WAVE] = 4, [NOISE] = 3, [RAMP] = 4, [COUNT] = 3, [STEP] = 3, [ADD] = 2, [WRAP] = 2,
 };
 
 static double apply(enum operator operator, const double *a, double time)
@@ -70,6 +71,8 @@ static double apply(enum operator operator, const double *a, double time)
         return a[0] + a[1] * fmax(0, time - a[2]);
     case STEP:
         return time < a[2] ? a[0] : a[1];
+    case WRAP:
+        return fmod(a[0], a[1]);
     default:
         return a[0] + a[1];
     }
@@ -94,19 +97,49 @@ static double evaluate(const struct number_field *field, double time)
     return top ? stack[top - 1] : 0;
 }
 
+/* The caller holds the lock. */
+static const struct number_field *find_number(const struct device *device, const char *field)
+{
+    for (int i = 0; device && i < device->numbers; i++)
+        if (!strcmp(device->number[i].name, field))
+            return &device->number[i];
+    return NULL;
+}
+
+bool mean_number(int index, const char *field, double from, double until, double *value)
+{
+    pthread_mutex_lock(&store_lock);
+    const struct number_field *found = find_number(stored_device(index), field);
+    if (found) {
+        double sum = 0;
+        for (int i = 0; i < MEAN_POINTS; i++)
+            sum += evaluate(found, from + (until - from) * (i + 0.5) / MEAN_POINTS);
+        *value = sum / MEAN_POINTS;
+    }
+    pthread_mutex_unlock(&store_lock);
+    return found != NULL;
+}
+
+bool number_at(int index, const char *field, double time, double *value)
+{
+    pthread_mutex_lock(&store_lock);
+    const struct number_field *found = find_number(stored_device(index), field);
+    if (found)
+        *value = evaluate(found, time);
+    pthread_mutex_unlock(&store_lock);
+    return found != NULL;
+}
+
 bool number(int index, const char *field, double *value)
 {
-    bool found = false;
-    double time = scenario_time();
-    pthread_mutex_lock(&store_lock);
-    const struct device *device = stored_device(index);
-    for (int i = 0; device && i < device->numbers && !found; i++)
-        if (!strcmp(device->number[i].name, field)) {
-            *value = evaluate(&device->number[i], time);
-            found = true;
-        }
-    pthread_mutex_unlock(&store_lock);
-    return found;
+    return number_at(index, field, scenario_time(), value);
+}
+
+bool part_number(int index, const char *field, unsigned part, double *value)
+{
+    char own[MAX_NAME];
+    snprintf(own, sizeof own, "%s.%u", field, part);
+    return number(index, own, value) || number(index, field, value);
 }
 
 static const char *text_value(const struct device *device, const char *field)
@@ -127,25 +160,61 @@ bool text(int index, const char *field, char *out, size_t size)
     return value != NULL;
 }
 
-int nth_child(int parent, int nth)
+/* The caller holds the lock. */
+static bool is_present(int index)
+{
+    const struct device *device = stored_device(index);
+    const struct number_field *present = find_number(device, "present");
+    return device && (!present || evaluate(present, scenario_time()) != 0);
+}
+
+int nth_device(int nth)
 {
     int found = SYSTEM;
     pthread_mutex_lock(&store_lock);
     for (int index = 0; index < MAX_DEVICES && found == SYSTEM; index++)
-        if (store_devices[index + 1].present && store_devices[index + 1].parent == parent && nth-- == 0)
+        if (is_present(index) && stored_device(index)->parent == -1 && nth-- == 0)
             found = index;
     pthread_mutex_unlock(&store_lock);
     return found;
 }
 
-int count_devices(int parent)
+int nth_instance(int parent, int nth)
+{
+    int found = SYSTEM;
+    pthread_mutex_lock(&store_lock);
+    for (int index = 0; index < MAX_DEVICES && nth >= 0; index++) {
+        const struct device *device = stored_device(index);
+        if (device && device->parent == parent && nth-- == 0 && is_present(index))
+            found = index;
+    }
+    pthread_mutex_unlock(&store_lock);
+    return found;
+}
+
+int count_devices(void)
 {
     int count = 0;
     pthread_mutex_lock(&store_lock);
     for (int index = 0; index < MAX_DEVICES; index++)
-        count += store_devices[index + 1].present && store_devices[index + 1].parent == parent;
+        count += is_present(index) && stored_device(index)->parent == -1;
     pthread_mutex_unlock(&store_lock);
     return count;
+}
+
+int find_instance(int parent, unsigned gpu_instance)
+{
+    int found = SYSTEM;
+    pthread_mutex_lock(&store_lock);
+    for (int index = 0; index < MAX_DEVICES && found == SYSTEM; index++) {
+        const struct device *device = stored_device(index);
+        const struct number_field *id = find_number(device, "gpu_instance");
+        if (device && device->parent == parent && id && is_present(index) &&
+            evaluate(id, scenario_time()) == gpu_instance)
+            found = index;
+    }
+    pthread_mutex_unlock(&store_lock);
+    return found;
 }
 
 int find_device(const char *field, const char *value)
@@ -154,7 +223,7 @@ int find_device(const char *field, const char *value)
     pthread_mutex_lock(&store_lock);
     for (int index = 0; index < MAX_DEVICES && found == SYSTEM; index++) {
         const char *known = text_value(stored_device(index), field);
-        if (known && !strcasecmp(known, value))
+        if (known && !strcasecmp(known, value) && is_present(index))
             found = index;
     }
     pthread_mutex_unlock(&store_lock);
@@ -178,7 +247,8 @@ int list_processes(int index, const char *kind, struct process *out, int capacit
     const struct device *device = stored_device(index);
     for (int i = 0; device && i < device->processes; i++) {
         const struct process_entry *entry = &device->process[i];
-        if (strcmp(entry->kind, kind) || now < entry->from || now >= entry->until)
+        bool wanted = !strcmp(kind, "*") || !strcmp(kind, entry->kind);
+        if (!wanted || now < entry->from || now >= entry->until)
             continue;
         if (count < capacity)
             out[count] = entry->process;
@@ -188,3 +258,37 @@ int list_processes(int index, const char *kind, struct process *out, int capacit
     return count;
 }
 
+
+bool process_name(unsigned pid, char *out, size_t size)
+{
+    bool found = false;
+    double now = scenario_time();
+    pthread_mutex_lock(&store_lock);
+    for (int index = 0; index < MAX_DEVICES && !found; index++) {
+        const struct device *device = stored_device(index);
+        for (int i = 0; device && i < device->processes && !found; i++) {
+            const struct process_entry *entry = &device->process[i];
+            found = entry->process.pid == pid && *entry->name && now >= entry->from &&
+                    now < entry->until;
+            if (found)
+                snprintf(out, size, "%s", entry->name);
+        }
+    }
+    pthread_mutex_unlock(&store_lock);
+    return found;
+}
+
+bool next_event(int index, uint64_t types, double after, double until, struct event *out)
+{
+    bool found = false;
+    pthread_mutex_lock(&store_lock);
+    const struct device *device = stored_device(index);
+    for (int i = 0; device && i < device->events && !found; i++) {
+        const struct event *event = &device->event[i];
+        found = event->time > after && event->time <= until && (event->type & types) != 0;
+        if (found)
+            *out = *event;
+    }
+    pthread_mutex_unlock(&store_lock);
+    return found;
+}
