@@ -62,6 +62,7 @@ async def test_help_names_every_key(open_screen: OpenScreen) -> None:
 
 def test_every_binding_is_in_the_help() -> None:
     names = {"question_mark": "", "plus": "+", "minus": "-", "space": "Space", "enter": "Enter"}
+    names |= {"left_square_bracket": "[", "right_square_bracket": "]"}
     told = " ".join(key for key, _ in dialogs.HELP)
     for binding in TopsmonApp.BINDINGS:
         for key in binding.key.split(","):

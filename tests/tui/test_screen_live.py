@@ -313,21 +313,17 @@ async def test_who_holds_the_benchmarks_back(open_screen: OpenScreen) -> None:
         assert not any("topsmon" in line for line in lines[4:])
 
 
-async def test_nothing_is_said_about_training_unless_there_is_a_way(
-    open_screen: OpenScreen,
-) -> None:
+async def test_nothing_is_said_about_training_without_a_run(open_screen: OpenScreen) -> None:
     async with open_screen(eight(ticks=2), size=(200, 60)) as (app, _):
-        assert "train" not in "\n".join(text_of(app))
-    hint = "topsmon run -- python train.py watches a training run"
-    async with open_screen(eight(ticks=2), size=(200, 60), training_hint=hint) as (app, _):
-        assert hint in "\n".join(text_of(app))
+        lines = text_of(app)
+        assert "train" not in "\n".join([*lines[:3], *lines[4:]])
 
 
 async def test_only_tabs_that_exist_are_shown(open_screen: OpenScreen) -> None:
     async with open_screen(eight(ticks=2), size=(120, 40)) as (app, _):
         tabs = text_of(app)[3]
-        assert tabs.startswith(" 1 live  2 roofline ")
-        assert "training" not in tabs
+        assert tabs.startswith(" 1 live  2 roofline  3 training  4 checks ")
+        assert "processes" not in tabs
 
 
 async def test_the_second_tab_is_the_roofline_and_the_first_brings_the_rates_back(

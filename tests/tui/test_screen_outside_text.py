@@ -76,7 +76,7 @@ async def test_hostile_text_is_only_text(
 ) -> None:
     text = EVIL[number]
     state, findings = machine(text)
-    async with open_screen(state, findings, size, training_hint=text) as (app, pilot):
+    async with open_screen(state, findings, size) as (app, pilot):
         for key in (None, "enter"):
             if key:
                 await pilot.press(key)

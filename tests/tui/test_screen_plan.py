@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topsmon.tui.plan import Content, Place, plan
+from topsmon.tui.plan import Content, plan
+from topsmon.tui.stack import Place
 
 EIGHT = Content(devices=8, precisions=9, findings=1)
 

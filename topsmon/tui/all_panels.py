@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from topsmon.diagnosis import mfu
 from topsmon.tui.checks_view import CheckList
 from topsmon.tui.compact import CompactList, OneLine
 from topsmon.tui.device_facts import DeviceFacts, line_count
@@ -17,6 +18,16 @@ from topsmon.tui.rates import Rates
 from topsmon.tui.ratio_history import RatioHistory
 from topsmon.tui.ratio_history import rows as history_rows
 from topsmon.tui.roofline_view import RooflineView
+from topsmon.tui.training import verdict
+from topsmon.tui.training.amp import AmpPanel, recent
+from topsmon.tui.training.happened import RunHappenings, newest
+from topsmon.tui.training.list import RunList
+from topsmon.tui.training.no_runs import NoRuns
+from topsmon.tui.training.numbers import RunNumbers, facts, nonfinite
+from topsmon.tui.training.plan import FRAMED_WIDTH, TrainingContent
+from topsmon.tui.training.plots import LossPlot, NormPlot, ScalePlot
+from topsmon.tui.training.verdict import RunVerdict
+from topsmon.tui.training.words import has_scaler
 from topsmon.tui.view import View, shown_devices
 from topsmon.tui.waterfall import LossWaterfall
 
@@ -39,6 +50,15 @@ def all_panels() -> list[Panel]:
         DeviceFacts(id="facts"),
         FindingsList(id="findings"),
         RooflineView(id="roofline"),
+        RunList(id="runs"),
+        RunVerdict(id="run-verdict"),
+        ScalePlot(id="scale"),
+        LossPlot(id="loss"),
+        NormPlot(id="norm"),
+        RunNumbers(id="run-numbers"),
+        RunHappenings(id="run-happened"),
+        NoRuns(id="no-runs"),
+        AmpPanel(id="amp"),
         CheckList(id="checks"),
         CompactList(id="compact"),
         OneLine(id="one-line"),
@@ -46,8 +66,8 @@ def all_panels() -> list[Panel]:
     ]
 
 
-def content(view: View) -> Content:
-    """Return how much there is to show, which the plan shares the room by."""
+def content(view: View, width: int) -> Content:
+    """Return how much there is to show in a terminal of some width: the plan shares room by it."""
     return Content(
         devices=max(1, len(shown_devices(view.state))),
         precisions=len(view.precisions),
@@ -55,4 +75,20 @@ def content(view: View) -> Content:
         facts=line_count(view),
         power=has_power(view),
         history=len(history_rows(view)),
+        job=view.device is not None and mfu.of_device(view.state, view.device) is not None,
+        amp=bool(recent(view)),
+        training=_training(view, width) if view.tab == "training" else TrainingContent(),
+    )
+
+
+def _training(view: View, width: int) -> TrainingContent:
+    run = view.training.selected
+    if run is None:
+        return TrainingContent()
+    return TrainingContent(
+        rows=len(view.training.rows),
+        verdict=verdict.line_count(view, width, framed=width >= FRAMED_WIDTH),
+        numbers=len(facts(view, run)) + len(nonfinite(run)),
+        happened=len(newest(run.happened)),
+        scaler=has_scaler(run),
     )

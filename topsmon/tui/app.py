@@ -27,7 +27,9 @@ from topsmon.tui.judged import Judged
 from topsmon.tui.options import ScreenOptions, SessionLike
 from topsmon.tui.palette import Palette, derived_variables
 from topsmon.tui.panel import Panel
-from topsmon.tui.plan import Place, is_tiny, plan
+from topsmon.tui.plan import is_tiny, plan
+from topsmon.tui.stack import Place
+from topsmon.tui.training.watched import Watched
 from topsmon.tui.view import View, default_precision, shown_devices
 from topsmon.units import PRECISIONS, plain
 
@@ -36,6 +38,8 @@ INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STANDARD_COLORS = "standard"
 CHECKS = "checks"
 """The tab in which the keys move among verdicts."""
+TRAINING = "training"
+"""The tab in which they move among runs and ranks."""
 Clock = Callable[[], tuple[float, float]]
 """Gives the monotonic time and the time since the epoch, in s."""
 
@@ -59,6 +63,9 @@ class TopsmonApp(App[int]):
         Binding("down,j", "move_device(1)", "device below", show=False),
         Binding("left,h", "move_precision(-1)", "precision before", show=False),
         Binding("right,l", "move_precision(1)", "precision after", show=False),
+        Binding("left_square_bracket", "move_rank(-1)", "rank before", show=False),
+        Binding("right_square_bracket", "move_rank(1)", "rank after", show=False),
+        Binding("t", "fold_ranks", "ranks", show=False),
         Binding("enter", "details", "details"),
         Binding("b", "benchmark", "measure"),
         Binding("B", "choose_precisions", "precisions"),
@@ -96,6 +103,7 @@ class TopsmonApp(App[int]):
         self._panels: dict[str, Panel] = {}
         self._told_restarts: dict[str, int] = {}
         self._judged = Judged()
+        self._watched = Watched()
         self.loaded_themes = themes.load([themes.packaged_directory(), themes.user_directory()])
         for theme in self.loaded_themes.themes:
             self.register_theme(theme)
@@ -240,11 +248,11 @@ class TopsmonApp(App[int]):
             glyphs=self.glyphs,
             paused=self.session.paused,
             benchmarking=asked,
-            training_hint=self.options.training_hint,
             tab=self._tab,
             torch_problem=problem,
             checks=self._judged.results,
             check=self._judged.place(selected),
+            training=self._watched.update(state, now),
         )
 
     def redraw(self) -> None:
@@ -268,7 +276,10 @@ class TopsmonApp(App[int]):
     def _arrange(self) -> None:
         """Put the panels where the plan wants them, if that is not where they are."""
         places = plan(
-            self._terminal.width, self._terminal.height, content(self.view), self.view.tab
+            self._terminal.width,
+            self._terminal.height,
+            content(self.view, self._terminal.width),
+            self.view.tab,
         )
         if places == self._places:
             return
@@ -302,9 +313,13 @@ class TopsmonApp(App[int]):
         self._open(help_dialog())
 
     def action_move_device(self, step: int) -> None:
-        """Select the next device in the order of the rows, or the next check."""
+        """Select the next device in the order of the rows, or the next check or run."""
         if self._tab == CHECKS:
             self._show_checks_of(self._judged.move(self.view.selected, step))
+            return
+        if self._tab == TRAINING:
+            self._watched.move(step)
+            self.redraw()
             return
         keys = [device.key for device in shown_devices(self.session.state)]
         if keys:
@@ -312,13 +327,31 @@ class TopsmonApp(App[int]):
             self.select_device(keys[min(max(place + step, 0), len(keys) - 1)])
 
     def action_move_precision(self, step: int) -> None:
-        """Select the next precision in the order of the table; among checks, the next device."""
+        """Select the next precision in the order of the table; the next device, the next rank."""
         if self._tab == CHECKS:
             self._show_checks_of(self._judged.move_device(self.view.selected, step))
+            return
+        if self._tab == TRAINING:
+            self.action_move_rank(step)
             return
         keys = [key for key in PRECISIONS if key in self.session.precisions]
         place = keys.index(self.view.precision) if self.view.precision in keys else 0
         self._chosen_precision = keys[min(max(place + step, 0), len(keys) - 1)]
+        self.redraw()
+
+    def action_move_rank(self, step: int) -> None:
+        """Select the next rank of the selected launch."""
+        self._watched.move_rank(step)
+        self.redraw()
+
+    def action_fold_ranks(self) -> None:
+        """List every rank, or one row a launch again."""
+        self._watched.fold()
+        self.redraw()
+
+    def select_run_row(self, place: int) -> None:
+        """Select the run of a row of the list."""
+        self._watched.select_row(place)
         self.redraw()
 
     def _show_checks_of(self, device: str | None) -> None:
@@ -327,10 +360,14 @@ class TopsmonApp(App[int]):
         self.redraw()
 
     def action_details(self) -> None:
-        """Show everything about the selected device, or the selected check."""
-        from topsmon.tui.dialogs import check_dialog, details_dialog
+        """Show everything about the selected device, check or run."""
+        from topsmon.tui.dialogs import check_dialog, details_dialog, run_dialog
 
-        device = self.view.device
+        device, run = self.view.device, self.view.training.selected
+        if self._tab == TRAINING:
+            if run is not None:
+                self._open(run_dialog(self.view, run))
+            return
         if self._tab == CHECKS and self.view.checks:
             self._open(check_dialog(self.view.checks[self.view.check]))
         elif device is not None:

@@ -12,6 +12,7 @@ from topsmon.units import NOT_AVAILABLE, plain
 
 SHARED = "device-shared"
 """Code of the finding that others compute on a device."""
+NONE = "no benchmarks: "
 CONDITIONS: dict[events.DeviceCondition, str] = {
     "lost": "is lost",
     "stalled": "does not answer",
@@ -38,7 +39,7 @@ def status(device: DeviceState, *, prevented: str | None, asked: bool) -> str:
     """What the benchmarks of a device do, and which key changes it. `asked`: by the key b."""
     prober = device.prober
     if prevented is not None:
-        return f"no benchmarks: {prevented}"
+        return f"{NONE}{prevented}"
     if prober.idle_reason is not None:
         ending = "" if asked else ": b measures anyway"
         return plain(prober.idle_reason, 200) + ending

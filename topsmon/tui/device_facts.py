@@ -31,8 +31,6 @@ class DeviceFacts(Panel):
             fit((Span(left(head, HEAD) + " ", "muted"), Span(clip(text, width - HEAD - 1))), width)
             for head, text in pairs
         ]
-        if view.training_hint is not None and len(lines) + len(processes) < height:
-            processes.append(fit((Span(plain(view.training_hint, 300), "muted"),), width))
         return lines + processes
 
 
@@ -41,8 +39,7 @@ def line_count(view: View) -> int:
     device = view.device
     if device is None:
         return 0
-    hint = 1 if view.training_hint is not None else 0
-    return len(facts(view, device)) + len(process_lines(device, 80, 5)) + hint
+    return len(facts(view, device)) + len(process_lines(device, 80, 5))
 
 
 def facts(view: View, device: DeviceState) -> list[tuple[str, str]]:

@@ -14,12 +14,15 @@ from textual.widgets import SelectionList, Static
 from textual.widgets.selection_list import Selection
 
 from topsmon import events
+from topsmon.run_state import RunState
 from topsmon.state import DeviceState
 from topsmon.tui.cells import left, right, words
 from topsmon.tui.checks_view import verdict_lines
 from topsmon.tui.device_facts import facts
 from topsmon.tui.process_rows import amount_text, command_text
 from topsmon.tui.rate_rows import row
+from topsmon.tui.training.details import sections
+from topsmon.tui.training.words import full_name
 from topsmon.tui.view import MARKS, View, short_name
 from topsmon.units import PRECISIONS, plain
 
@@ -64,9 +67,11 @@ HELP = (
     ("q, Ctrl-C", "quit"),
     ("1", "live: devices, rates, where the TFLOPS go"),
     ("2", "roofline of the selected device and precision"),
+    ("3", "training runs; there up, down: run, left, right: rank, Enter: all about it"),
     ("4", "checks: verdicts so far; there up, down: check, left, right: device"),
     ("up, down, k, j", "select a device; at first it is the one with the worst finding"),
     ("left, right, h, l", "select a precision"),
+    ("[, ], t", "rank before, rank after; list every rank, or one row a launch again"),
     ("Enter", "details of the device: findings, ceilings, sources, what is not available"),
     ("b", "measure the device a lot, even where others compute; again: less"),
     ("B", "choose the precisions that are measured"),
@@ -83,6 +88,9 @@ WORDS = (
     ("ceiling", "rated peak, dense, at the boost clock of the data sheet"),
     ("top clock", "the highest clock measured, on a CPU whose rated one is not known"),
     ("40 s ago !", "a good rate of then; a later try was disturbed and does not count"),
+    ("skipped", "steps whose gradients were not finite: the scaler left the weights alone"),
+    ("loss scale", "what the loss is multiplied by so that FP16 gradients do not vanish"),
+    ("MFU", "model FLOPs a second / rated ceiling; what is computed twice counts once"),
     ("ratio", "achieved / ceiling, never cut at 100 %"),
     ("at clock", "achieved / the ceiling at the clock that was held while measuring"),
     ("FP16a", "FP16 with FP16 accumulate; FP16 accumulates in FP32, as torch.mm does"),
@@ -116,6 +124,15 @@ def details_dialog(view: View, device: DeviceState) -> TextDialog:
     ):
         lines += ["", *section] if section else []
     return TextDialog(f"{device.label}  {short_name(device)}", lines)
+
+
+def run_dialog(view: View, run: RunState) -> TextDialog:
+    """Everything known about one training run."""
+    lines: list[str] = []
+    for section in sections(view, run):
+        block = [line for pair in section for line in _wrapped(*pair)]
+        lines += ["", *block] if lines and block else block
+    return TextDialog(full_name(run.identity, 60), lines)
 
 
 def check_dialog(result: events.CheckResult) -> TextDialog:

@@ -23,20 +23,39 @@ def hints(view: View) -> list[Hint]:
     """Hints in order of importance, as far as they make sense now."""
     on = view.selected in view.benchmarking
     found = [Hint("q", "quit", "quit"), Hint("?", "help", "help")]
-    if shown_devices(view.state):
+    training = view.tab == "training"
+    if training and view.training.selected is not None:
+        found.append(Hint("Enter", "details", "details"))
+    elif shown_devices(view.state) and not training:
         if view.prevented is None:
             found.append(Hint("b", "measure less" if on else "measure", "benchmark"))
         found.append(Hint("Enter", "details", "details"))
-    checks = view.tab == "checks"
+    found += _moves(view)
     found += [
-        Hint("h l", "device" if checks else "precision", "move_precision(1)"),
-        Hint("j k", "check" if checks else "device", "move_device(1)"),
         Hint("Space", "go on" if view.paused else "pause", "pause"),
         Hint("+ -", "interval", "interval(1)"),
         Hint("m", "theme", "next_theme"),
         Hint("S", "snapshot", "snapshot"),
         Hint("B", "precisions", "choose_precisions"),
     ]
+    return found
+
+
+def _moves(view: View) -> list[Hint]:
+    """What the arrow keys move among; in the training tab, as far as there is a choice."""
+    if view.tab != "training":
+        checks = view.tab == "checks"
+        return [
+            Hint("h l", "device" if checks else "precision", "move_precision(1)"),
+            Hint("j k", "check" if checks else "device", "move_device(1)"),
+        ]
+    found = []
+    if len(view.training.rows) > 1:
+        found.append(Hint("j k", "run", "move_device(1)"))
+    if any(len(launch.members) > 1 for launch in view.training.launches):
+        found.append(Hint("h l", "rank", "move_rank(1)"))
+        folded = "launches" if view.training.unfolded else "all ranks"
+        found.append(Hint("t", folded, "fold_ranks"))
     return found
 
 

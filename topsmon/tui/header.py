@@ -29,7 +29,11 @@ class Tab(NamedTuple):
     name: str
 
 
-TABS = (Tab("1", "live"), Tab("2", "roofline"), Tab("4", "checks"))
+TABS = (Tab("1", "live"), Tab("2", "roofline"), Tab("3", "training"), Tab("4", "checks"))
+
+
+NARROW_STATUS = 45
+"""Below so many cells the status leaves out what its reason lets one guess."""
 
 
 class Identity(Panel):
@@ -202,7 +206,10 @@ class TabLine(Panel):
             for tab in TABS
         ]
         room = width - line_width(tabs) - 2
-        status = fit((Span(clip(benchmark_status(view), room - 1) + " ", "muted"),), room)
+        text = benchmark_status(view)
+        if room < NARROW_STATUS:
+            text = text.removeprefix(benchmarks.NONE)
+        status = fit((Span(clip(text, room - 1) + " ", "muted"),), room)
         return [two_sided(tabs, status, width)]
 
 

@@ -13,8 +13,7 @@ from topsmon.state import State
 class ScreenOptions:
     """Options of the screen alone.
 
-    `theme` None picks the default. `training_hint` is one line telling how to watch a training run;
-    without it nothing is said about training. `debug` shows tracebacks.
+    `theme` None picks the default. `debug` shows tracebacks.
     """
 
     theme: str | None = None
@@ -22,7 +21,6 @@ class ScreenOptions:
     color: bool = True
     mouse: bool = True
     debug: bool = False
-    training_hint: str | None = None
 
 
 class SessionLike(Protocol):

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from topsmon.tui.stack import CHART_LEAST, FRAME, Item, Place, chart, stack
+from topsmon.tui.training.plan import TrainingContent, training_places
+
 TINY_WIDTH, TINY_HEIGHT = 40, 8
 LIST_WIDTH = 60
 FRAMED_WIDTH, FRAMED_HEIGHT = 100, 32
 WIDE_WIDTH, WIDE_HEIGHT = 160, 48
-FRAME = 2
 WATERFALL_LEAST, WATERFALL_MOST = 7, 8
-CHART_LEAST, CHART_MOST = 6, 20
+JOB_LEAST, JOB_MOST = 9, 12
+"""Lines of the waterfall with a running job as its last step."""
+AMP_LEAST, AMP_MOST = 6, 8
 
 
 class Content(NamedTuple):
     """How many there are of what takes lines.
 
     `facts` are the lines of the device's panel and `history` the rows of the history's; `power`
-    tells whether power or clock can be drawn.
+    tells whether power or clock can be drawn, `job` whether a run trains on the selected device,
+    `amp` whether one trains at all; `training` is what the training tab has to show.
     """
 
     devices: int
@@ -30,31 +35,9 @@ class Content(NamedTuple):
     facts: int = 6
     power: bool = True
     history: int = 8
-
-
-class Place(NamedTuple):
-    """A panel's name and its region in cells."""
-
-    panel: str
-    x: int
-    y: int
-    width: int
-    height: int
-    framed: bool = False
-
-
-class Item(NamedTuple):
-    """A panel in a stack: the lines it needs and those it can use.
-
-    Where room is short the highest `rank` goes first; 0 and 1 are the tables, which share the room
-    before anything else grows. An `extra` gets only what others leave.
-    """
-
-    panel: str
-    least: int
-    most: int
-    rank: int
-    extra: bool = False
+    job: bool = False
+    amp: bool = False
+    training: TrainingContent = TrainingContent()
 
 
 def is_tiny(width: int, height: int) -> bool:
@@ -63,21 +46,28 @@ def is_tiny(width: int, height: int) -> bool:
 
 
 def plan(width: int, height: int, content: Content, tab: str = "live") -> list[Place]:
-    """Return the places of all panels that are shown; a tab but the first is one panel."""
+    """Return the places of all panels that are shown; most tabs but the first are one."""
     if is_tiny(width, height):
         return [Place("one-line", 0, 0, width, min(height, 2))]
     finding_lines = 4 if width < LIST_WIDTH and height >= 20 else 2
     places, top, bottom = _chrome(width, height, finding_lines)
     room = bottom - top
+    if tab == "training":
+        return places + training_places(top, width, room, content.training)
     if tab != "live":
         return [*places, Place(tab, 0, top, width, room, framed=width >= LIST_WIDTH)]
+    return places + _live(top, width, height, room, content)
+
+
+def _live(top: int, width: int, height: int, room: int, content: Content) -> list[Place]:
     if width < LIST_WIDTH:
-        return [*places, Place("compact", 0, top, width, room)]
+        items = [Item("compact", 1, room, 0)] + [Item("amp", 1, 1, 2)] * content.amp
+        return stack(0, top, width, room, items, framed=False)
     if width < FRAMED_WIDTH or height < FRAMED_HEIGHT:
-        return places + stack(0, top, width, room, _narrow(content), framed=False)
+        return stack(0, top, width, room, _narrow(content), framed=False)
     if width < WIDE_WIDTH or height < WIDE_HEIGHT:
-        return places + _medium(top, width, room, content)
-    return places + _wide(top, width, room, content)
+        return _medium(top, width, room, content)
+    return _wide(top, width, room, content)
 
 
 def _chrome(width: int, height: int, finding: int) -> tuple[list[Place], int, int]:
@@ -98,19 +88,22 @@ def _table(panel: str, rows: int, rank: int, around: int) -> Item:
     return Item(panel, min(rows, 4) + 1 + around, rows + 1 + around, rank)
 
 
-def _chart(panel: str, rank: int, most: int = CHART_MOST) -> Item:
-    return Item(panel, CHART_LEAST, most, rank, extra=True)
-
-
 def _narrow(content: Content) -> list[Item]:
     """One column without frames."""
     items = [
         _table("devices", content.devices, 0, 0),
         _table("rates", content.precisions, 1, 0),
-        Item("waterfall", 1, 5, 2),
-        _chart("utilisation", 3, 9),
+        Item("waterfall", 1, 5, 3),
+        *[Item("amp", 1, 1, 2)] * content.amp,
+        chart("utilisation", 3, 9),
     ]
-    return [*items, _chart("power-and-clock", 4, 9)] if content.power else items
+    return [*items, chart("power-and-clock", 4, 9)] if content.power else items
+
+
+def _waterfall(content: Content) -> Item:
+    if content.job:
+        return Item("waterfall", JOB_LEAST, JOB_MOST, 2)
+    return Item("waterfall", WATERFALL_LEAST, WATERFALL_MOST, 2)
 
 
 def _medium(top: int, width: int, room: int, content: Content) -> list[Place]:
@@ -125,14 +118,15 @@ def _medium(top: int, width: int, room: int, content: Content) -> list[Place]:
     used = sum(place.height for place in places)
     half = width // 2
     left = [
-        Item("waterfall", WATERFALL_LEAST, WATERFALL_MOST, 2),
+        _waterfall(content),
         Item("facts", 5, max(3, min(content.facts, 14)) + FRAME, 3),
-        _chart("findings", 4, 3 * content.findings + FRAME),
+        chart("findings", 4, 3 * content.findings + FRAME),
         Item("history", 1 + 1 + FRAME, content.history + 1 + FRAME, 5, extra=True),
     ]
-    right = [_chart("utilisation", 2)]
+    amp = AMP_MOST if room - used >= AMP_MOST + CHART_LEAST else AMP_LEAST
+    right = [Item("amp", AMP_LEAST, amp, 1)] * content.amp + [chart("utilisation", 2)]
     if content.power:
-        right.append(_chart("power-and-clock", 3))
+        right.append(chart("power-and-clock", 3))
     places += stack(0, top + used, half, room - used, left, framed=True)
     places += stack(half, top + used, width - half, room - used, right, framed=True)
     return places
@@ -145,59 +139,18 @@ def _wide(top: int, width: int, room: int, content: Content) -> list[Place]:
     left = [
         _table("devices", content.devices, 0, FRAME),
         _table("rates", content.precisions, 1, FRAME),
-        Item("waterfall", WATERFALL_LEAST, WATERFALL_MOST, 2),
+        _waterfall(content),
         Item("facts", 6, max(6, min(content.facts, 14)) + FRAME, 3),
-        _chart("utilisation", 4),
+        chart("utilisation", 4),
     ]
     right = [_table("matrix", content.devices, 0, FRAME)] if content.devices > 1 else []
+    right += [Item("amp", AMP_LEAST, AMP_MOST + 2, 2)] * content.amp
     right += [
         _table("history", max(1, content.history), 1, FRAME),
         Item("findings", 3, max(1, min(3 * content.findings, 18)) + FRAME, 2),
     ]
     if content.power:
-        right += [_chart("power", 4), _chart("clock", 5)]
+        right += [chart("power", 4), chart("clock", 5)]
     return stack(0, top, left_width, room, left, framed=True) + stack(
         left_width, top, right_width, room, right, framed=True
     )
-
-
-def stack(
-    x: int, y: int, width: int, height: int, items: list[Item], *, framed: bool
-) -> list[Place]:
-    """Put items above each other; drop by rank what does not fit, then share what is left over."""
-    chosen = [item for item in items if not item.extra]
-    while len(chosen) > 1 and sum(item.least for item in chosen) > height:
-        chosen.remove(max(chosen, key=lambda item: item.rank))
-    heights = {item.panel: min(item.least, height) for item in chosen}
-    tables = [item for item in chosen if item.rank < 2]
-    others = [item for item in chosen if item.rank >= 2]
-    spare = _grow(tables, heights, height - sum(heights.values()))
-    spare = _grow(others, heights, spare)
-    extras = sorted((item for item in items if item.extra), key=lambda item: item.rank)
-    fitting = []
-    for item in extras:
-        if item.least <= spare and item.most >= item.least:
-            fitting.append(item)
-            heights[item.panel] = item.least
-            spare -= item.least
-    _grow(fitting, heights, spare)
-    places = []
-    for item in items:
-        lines = heights.get(item.panel, 0)
-        if lines > 0:
-            places.append(Place(item.panel, x, y, width, lines, framed))
-            y += lines
-    return places
-
-
-def _grow(items: list[Item], heights: dict[str, int], spare: int) -> int:
-    """Give lines in turn to items that can use more; return what nobody could use."""
-    growing = True
-    while spare > 0 and growing:
-        growing = False
-        for item in items:
-            if spare > 0 and heights[item.panel] < item.most:
-                heights[item.panel] += 1
-                spare -= 1
-                growing = True
-    return spare

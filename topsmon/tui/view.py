@@ -10,6 +10,7 @@ from topsmon.diagnosis import device_word
 from topsmon.state import DeviceState, State
 from topsmon.tui.benchmarks import obstacle
 from topsmon.tui.glyphs import UTF8, Glyphs
+from topsmon.tui.training.watched import NO_RUNS, Training
 from topsmon.units import PRECISIONS, plain
 
 GPU_DEFAULT = ("bf16", "fp16", "fp32", "fp64")
@@ -33,7 +34,8 @@ class View:
     `wall` is the epoch time, `interval` the sampling period in s. `selected` and `precision` are
     what the user (or the worst finding) points at; `precisions` are those that are measured;
     `tab` is the name of the tab on top, `checks` the verdicts that its last one shows and `check`
-    the row of the selected one. `torch_problem` says why nothing can be measured.
+    the row of the selected one. `torch_problem` says why nothing can be measured. `training` are
+    the runs that are watched.
     """
 
     state: State
@@ -47,11 +49,11 @@ class View:
     glyphs: Glyphs = UTF8
     paused: bool = False
     benchmarking: frozenset[str] = frozenset()
-    training_hint: str | None = None
     tab: str = "live"
     torch_problem: str | None = None
     checks: tuple[events.CheckResult, ...] = ()
     check: int = 0
+    training: Training = NO_RUNS
 
     @property
     def device(self) -> DeviceState | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from topsmon.diagnosis import mfu
 from topsmon.diagnosis.waterfall import Step, steps
 from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, clip, fit, left, line_width, right
@@ -58,19 +59,29 @@ class LossWaterfall(Panel):
             if tall and _words(step):
                 lines.append(fit((Span(" " * LABEL, "muted"), _cause(step)), width))
             previous = share if share is not None else previous
-        ratio = device.ratio(view.precision)
-        if len(lines) < height and ratio is not None:
-            shape = shape_text(view, device.rates[view.precision].best)
-            text = f"{percent(ratio)} of {ceiling_words(device)}" + (
-                f", best at {shape}" if shape else ""
-            )
-            lines.append(fit((Span(left("achieved", LABEL)), Span(text)), width))
+        if len(lines) < height:
+            lines += _outcome(view, device, found, width)
         return [(*indent, *line) for line in lines]
+
+
+def _outcome(view: View, device: DeviceState, found: tuple[Step, ...], width: int) -> list[Line]:
+    """What is left in the end: the job's share where one runs, else that of the best GEMM."""
+    ratio = device.ratio(view.precision)
+    if ratio is None:
+        return []
+    job = _share(found[-1], found[0]) if found[-1].key == "job" else None
+    if job is not None:
+        text = f"{percent(job)} of {ceiling_words(device)}, best GEMM {percent(ratio)}"
+        return [fit((Span(left("MFU", LABEL)), Span(text)), width)]
+    shape = shape_text(view, device.rates[view.precision].best)
+    text = f"{percent(ratio)} of {ceiling_words(device)}" + (f", best at {shape}" if shape else "")
+    return [fit((Span(left("achieved", LABEL)), Span(text)), width)]
 
 
 def _steps(view: View, device: DeviceState) -> tuple[Step, ...]:
     """The steps; on a CPU without a rated clock the first one is named after what it is."""
-    found = steps(device, view.precision, view.findings)
+    job = mfu.of_device(view.state, device)
+    found = steps(device, view.precision, view.findings, job)
     if not at_measured_clock(device):
         return found
     first, *rest = found
@@ -155,10 +166,9 @@ def _one_line(
     def spans(*, losses: bool) -> list[Span]:
         found_spans = [Span(f" {device.label} {PRECISIONS[view.precision].label}  ", "strong")]
         for step in found:
-            first = step.key == "rated"
-            words = f"{unit} {name}" if first else step.label
+            words = {"rated": f"{unit} {name}", "job": "job"}.get(step.key, step.label)
             lost = f" {_lost(step)}" if losses and _lost(step) else ""
-            found_spans.append(Span("" if first else " > ", "muted"))
+            found_spans.append(Span("" if step.key == "rated" else " > ", "muted"))
             found_spans.append(Span(_value(step, scale), "text"))
             found_spans.append(Span(f" {words}{lost}", "muted"))
         return found_spans
