@@ -66,6 +66,8 @@ class Session:
         self.interval = options.interval
         self.precisions = options.precisions
         self.paused = False
+        self.counters = True
+        self._burst_ends: dict[str, float] = {}
         self.torch_problem: str | None = None if options.benchmarks else NO_BENCHMARKS
         self._poller: Worker | None = None
         self._without_driver = False
@@ -131,6 +133,12 @@ class Session:
             self._poller.send(command="pause" if paused else "resume")
         self._review_all()
 
+    def set_counters(self, on: bool) -> None:
+        """Have the poller read the GPM counters while somebody looks at them."""
+        self.counters = on
+        if self._poller is not None:
+            self._poller.send(command="counters", on=on)
+
     def benchmark(self, device_key: str | None, on: bool) -> None:
         """Measure more on a device (None: on all), also where others compute; or stop that."""
         keys = [device_key] if device_key is not None else list(self.state.devices)
@@ -169,6 +177,11 @@ class Session:
             self._save_due = True
         elif isinstance(event, events.Worker):
             self._count_crash(event)
+        elif isinstance(event, events.DeviceSample):
+            ended = self._burst_ends.get(event.device)
+            event = mark_burst(event, self.state.devices.get(event.device), ended)
+        if isinstance(event, (events.ProbeStarted, events.RateMeasured, events.ProbeResult)):
+            self._burst_ends[event.device] = event.monotonic
         self.state.apply(event, now)
         match event:
             case events.Device():
@@ -234,7 +247,10 @@ class Session:
         self._poller.start()
 
     def _poller_started(self) -> None:
-        if self.paused and self._poller is not None:
+        if self._poller is None:
+            return
+        self._poller.send(command="counters", on=self.counters)
+        if self.paused:
             self._poller.send(command="pause")
 
     def _worker_failed(self, name: str, event: events.Worker) -> None:
@@ -425,6 +441,23 @@ def mark_shared(
     if users is None:
         return event
     return msgspec.structs.replace(event, valid=False, invalid_reason=f"shared: {users}")
+
+
+def mark_burst(
+    sample: events.DeviceSample, device: DeviceState | None, ended: float | None
+) -> events.DeviceSample:
+    """Mark the counters of a time in which topsmon computed on the device itself.
+
+    `ended`: when its last burst ended, by the monotonic clock that stamps the events.
+    """
+    counters = sample.counters
+    if counters is None or device is None:
+        return sample
+    begun = sample.monotonic - counters.seconds
+    if device.prober.measuring is None and (ended is None or ended < begun):
+        return sample
+    counters = msgspec.structs.replace(counters, during_burst=True)
+    return msgspec.structs.replace(sample, counters=counters)
 
 
 def usable_cpus() -> int:

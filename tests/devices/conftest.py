@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from poller_process import PATIENCE, Environment, Poller, Simulate
+from poller_process import PATIENCE, Environment, Poller, Read, Reading, Simulate
 
 from topsmon.simulated import SimulationError, prepare, scenario, table
 from topsmon.simulated.build import compiler
 
 SERVE = Path(__file__).parent / "serve.py"
+READ_GPU = Path(__file__).parent / "read_gpu.py"
 
 
 @pytest.fixture(scope="session")
@@ -83,3 +84,45 @@ def simulate(environment: Environment) -> Iterator[Simulate]:
         for pipe in (poller.process.stdin, poller.process.stderr):
             if pipe is not None:
                 pipe.close()
+
+
+@pytest.fixture(scope="session")
+def reading_process() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, str(READ_GPU)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    with process:
+        yield process
+        assert process.stdin is not None
+        process.stdin.close()
+
+
+@pytest.fixture
+def read(environment: Environment, reading_process: subprocess.Popen[str]) -> Read:
+    """Return a function that reads one GPU at scenario times, by `read_gpu.py`."""
+
+    def run(wanted: str | dict[str, Any], seconds: list[float], **options: Any) -> Reading:
+        folder, variables = environment(wanted)
+        request = {
+            "variables": {
+                name: value
+                for name, value in variables.items()
+                if name.startswith("TOPSMON_") or name == "LD_LIBRARY_PATH"
+            },
+            "folder": str(folder),
+            "options": {**options, "seconds": seconds},
+        }
+        assert reading_process.stdin is not None
+        assert reading_process.stdout is not None
+        reading_process.stdin.write(f"{json.dumps(request)}\n")
+        reading_process.stdin.flush()
+        code = int(reading_process.stdout.readline())
+        errors = (folder / "errors").read_text()
+        assert code == 0, errors
+        return Reading.of((folder / "events").read_bytes(), errors, folder)
+
+    return run

@@ -121,7 +121,37 @@ class Poller:
         return [(line.split()[1], int(line.split()[2])) for line in lines]
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What came of reading one GPU at some scenario times, and the driver calls it took."""
+
+    events: list[events.AnyEvent]
+    errors: str
+    calls: list[tuple[float, str, int]]
+
+    @classmethod
+    def of(cls, lines: bytes, errors: str, folder: Path) -> Reading:
+        decoder = events.LineDecoder()
+        found = [decoder.decode(line) for line in lines.splitlines()]
+        log = [line.split() for line in (folder / "log").read_text().splitlines()]
+        calls = [(float(time), name, int(device)) for time, name, device in log]
+        return cls([event for event in found if event is not None], errors, calls)
+
+    @property
+    def device(self) -> events.Device:
+        return next(event for event in self.events if isinstance(event, events.Device))
+
+    @property
+    def samples(self) -> list[events.DeviceSample]:
+        return [event for event in self.events if isinstance(event, events.DeviceSample)]
+
+    @property
+    def slices(self) -> list[events.Slices]:
+        return [event for event in self.events if isinstance(event, events.Slices)]
+
+
 Simulate = Callable[..., Poller]
+Read = Callable[..., Reading]
 Environment = Callable[..., tuple[Path, dict[str, str]]]
 
 

@@ -9,7 +9,7 @@ import sys
 import threading
 from pathlib import Path
 
-from topsmon.devices import gpu, host, pipes
+from topsmon.devices import gpu, host, mig, pipes, xid_events
 from topsmon.devices.gpu_worker import Setting
 from topsmon.devices.pace import Pace
 from topsmon.devices.poller import Poller
@@ -26,6 +26,8 @@ def main() -> int:
     total = options.pop("memory_total_bytes", None)
     foreign = options.pop("foreign_pids", False)
     gpu.PROCESS_SECONDS = options.pop("process_seconds", gpu.PROCESS_SECONDS)
+    mig.LOOK_SECONDS = options.pop("mig_seconds", mig.LOOK_SECONDS)
+    xid_events.WAIT_SECONDS = options.pop("wait_seconds", xid_events.WAIT_SECONDS)
     facts = dataclasses.replace(host.read_facts(), wsl=wsl, container=False)
     if total is not None:
         facts = dataclasses.replace(facts, memory_total_bytes=total)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from topsmon.devices import metrics, nvml
 from topsmon.devices.nvml import Call, Capabilities, Driver, Unavailable, Watch
-from topsmon.devices.process_lists import ProcessLists
+from topsmon.devices.process_lists import Key, ProcessLists
 from topsmon.devices.text import readable, valid_text
 
 
@@ -249,7 +249,9 @@ def test_memory_never_shows_more_used_than_there_is(total: int, used: int, reser
 def test_health_readings() -> None:
     table = {metric.name: metric for metric in metrics.HEALTH}
     assert table["ecc_enabled"].convert([1, 0]) == {"ecc_enabled": True}
-    assert table["row remapping"].convert((3, 0, 1, 0)) == {
+    assert table["row remapping"].convert((3, 5, 1, 0)) == {
+        "rows_remapped_corrected": 3,
+        "rows_remapped_uncorrected": 5,
         "row_remap_pending": True,
         "row_remap_failed": False,
     }
@@ -285,8 +287,8 @@ def test_a_changed_process_struct_is_read_through_the_older_call() -> None:
         nvmlDeviceGetComputeRunningProcesses_v3=garbage,
         nvmlDeviceGetComputeRunningProcesses_v2=lambda _: [row(1234, 5), row(99, 6)],
     )
-    assert read(0.0) == {1234: 5, 99: 6}
-    assert read(1.0) == {1234: 5, 99: 6}
+    assert read(0.0) == {Key(1234): 5, Key(99): 6}
+    assert read(1.0) == {Key(1234): 5, Key(99): 6}
     assert garbage.calls == 1
 
 
@@ -294,14 +296,14 @@ def test_rows_that_no_form_tells_right_are_dropped() -> None:
     _, read = compute(
         nvmlDeviceGetComputeRunningProcesses_v3=lambda _: [row(7, None), row(1 << 31, 3)]
     )
-    assert read(0.0) == {7: None}
+    assert read(0.0) == {Key(7): None}
 
 
 def test_a_process_in_two_mig_instances_is_one_entry() -> None:
     _, read = compute(
         nvmlDeviceGetComputeRunningProcesses_v3=lambda _: [row(7, 10), row(7, 20), row(8, None)]
     )
-    assert read(0.0) == {7: 30, 8: None}
+    assert read(0.0) == {Key(7): 30, Key(8): None}
 
 
 def test_clients_of_mps_are_compute_processes() -> None:
@@ -309,7 +311,7 @@ def test_clients_of_mps_are_compute_processes() -> None:
         nvmlDeviceGetComputeRunningProcesses_v3=lambda _: [row(7, 10)],
         nvmlDeviceGetMPSComputeRunningProcesses_v3=lambda _: [row(9, 4)],
     )
-    assert read(0.0) == {7: 10, 9: 4}
+    assert read(0.0) == {Key(7): 10, Key(9): 4}
 
 
 def test_a_driver_without_any_form_is_too_old() -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from poller_process import Poller, Simulate
+import pytest
+from poller_process import Poller, Read, Simulate
 
 from topsmon import events
 from topsmon.devices import metrics
@@ -47,7 +48,8 @@ def test_what_is_not_supported_is_not_asked_again(simulate: Simulate) -> None:
         poller.sample(0)
     calls = Counter(name for name, _ in poller.calls())
     assert calls["nvmlDeviceGetTotalEnergyConsumption"] == 1
-    assert calls["nvmlDeviceGetTotalEccErrors"] == 3
+    assert calls["nvmlDeviceGetTotalEccErrors"] == 4
+    assert calls["nvmlDeviceGetMarginTemperature"] <= 1
 
 
 def test_calls_that_measure_for_20_ms_are_never_made(simulate: Simulate) -> None:
@@ -80,3 +82,43 @@ def test_periods_are_the_documented_ones() -> None:
     assert periods["pcie_width"] == 2.0
     assert periods["ecc_uncorrected_volatile"] == 5.0
     assert periods["row remapping"] == 30.0
+
+
+@pytest.mark.parametrize(
+    ("scenario", "counters", "most"),
+    [
+        # Fast 5, middle 7 and one batch, GPM 3, links 1 + 1.8, engines 1.5, errors 1.4, rest.
+        ("h100-8", True, 24),
+        ("h100-8", False, 22),
+        ("rtx4090", False, 18),
+        ("laptop", False, 15),
+    ],
+)
+def test_calls_per_second_at_one_sample_a_second(
+    read: Read, scenario: str, counters: bool, most: float
+) -> None:
+    """A minute of scenario time after the first sample, without processes."""
+    seconds = [float(second) for second in range(61)]
+    calls = [time for time, _, _ in read(scenario, seconds, counters=counters).calls if time >= 1]
+    assert len(calls) / 60 <= most
+
+
+def test_calls_per_second_at_ten_samples_a_second(read: Read) -> None:
+    """Ten times the samples cost less than twice the calls: what is slow keeps its own pace."""
+    tenths = [tick / 10 for tick in range(101)]
+    calls = [name for time, name, _ in read("h100-8", tenths).calls if time >= 1]
+    assert len(calls) / 9 <= 45
+    assert Counter(calls)["nvmlDeviceGetPowerUsage"] / 9 <= 5.2
+    assert Counter(calls)["nvmlDeviceGetFieldValues"] / 9 <= 2.5
+    assert Counter(calls)["nvmlGpmSampleGet"] / 9 <= 1.2
+
+
+def test_what_the_driver_does_not_know_is_asked_once(read: Read) -> None:
+    """The unknown calls and fields of an old driver, over a minute."""
+    result = read("driver-470", [float(second) for second in range(61)])
+    calls = Counter(name for _, name, _ in result.calls)
+    for sample in result.samples[-1:]:
+        unsupported = [name for name, why in sample.unavailable.items() if "NotSupported" in why]
+    assert unsupported
+    assert calls["nvmlGpmSampleAlloc"] == 0  # the symbol is not there
+    assert calls["nvmlDeviceGetRetiredPagesPendingStatus"] <= 3

@@ -6,7 +6,7 @@ from topsmon.ceilings.cpu import for_cpu
 from topsmon.ceilings.cpu_facts import CpuFacts, read_cpu_facts
 from topsmon.ceilings.database import Board, boards
 from topsmon.ceilings.formula import fp32_lanes_per_sm, held, memory_bandwidth, ops_per_second
-from topsmon.ceilings.gpu import for_device
+from topsmon.ceilings.gpu import for_device, for_slice
 from topsmon.ceilings.links import pcie
 from topsmon.ceilings.lookup import find_board_by_name, identify
 
@@ -17,6 +17,7 @@ __all__ = [
     "find_board_by_name",
     "for_cpu",
     "for_device",
+    "for_slice",
     "fp32_lanes_per_sm",
     "held",
     "identify",

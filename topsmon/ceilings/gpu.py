@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
+import msgspec
+
 from topsmon import events
 from topsmon.ceilings import formula, links, lookup
 from topsmon.ceilings.database import Architecture, Board, BoardClass, rates
@@ -14,6 +16,7 @@ TERA = 1e12
 _NOT_MISSED = frozenset({"int8_dp4a", "bf16_vec"})
 """Vector types that no probe asks for: their absence is worth no words."""
 EXPLAINED_DIFFERENCE = 0.015
+MEMORY_SLICES = 8
 
 
 class Part(NamedTuple):
@@ -52,6 +55,38 @@ def for_device(
     """
     match = lookup.identify(device, sm_count)
     return _ceilings(device, match, sm_count, rated_clock_mhz, (pcie_generation, pcie_width))
+
+
+def for_slice(device: events.Device, part: events.Slice) -> events.Ceilings:
+    """Return the ceilings of one MIG instance of a GPU: those of its own SMs and memory slices.
+
+    An instance has memory slices of an eighth of the GPU's memory and of its bandwidth each (NVIDIA
+    Multi-Instance GPU User Guide, "GPU Memory Slice").
+    """
+    own = msgspec.structs.replace(device, mig=True)
+    if part.sm_count is None:
+        why = f"no ceiling known for {part.profile or 'this instance'}: its SMs are not known"
+        return msgspec.structs.replace(
+            for_device(own),
+            unknown=why,
+            rates=(),
+            absent={},
+            memory_bandwidth_bytes_per_second=None,
+        )
+    found = for_device(own, sm_count=part.sm_count)
+    board = lookup.identify(device).board
+    memory = links.memory_of(board, device, whole=True)
+    total = device.memory_total_bytes
+    if total is None and board is not None and board.memory_gib:
+        total = int(board.memory_gib * 2**30)
+    if memory.bytes_per_second is None or not total or not part.memory_total_bytes:
+        return found
+    eighths = max(1, round(MEMORY_SLICES * part.memory_total_bytes / total))
+    return msgspec.structs.replace(
+        found,
+        memory_bandwidth_bytes_per_second=memory.bytes_per_second * eighths / MEMORY_SLICES,
+        memory_bandwidth_source=f"{eighths} of {MEMORY_SLICES} memory slices; {memory.source}",
+    )
 
 
 def for_board(board: Board) -> events.Ceilings:

@@ -1,58 +1,39 @@
-"""One GPU: its identity, its live readings and its processes, through one handle."""
+"""One GPU: its identity, its live readings, its slices and its processes, through one handle."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from topsmon import ceilings, events
-from topsmon.devices import metrics, mig, nvml
-from topsmon.devices.host import HostFacts
+from topsmon.devices import metrics, mig, nvlink, nvml, traffic
+from topsmon.devices.gpm import HIDDEN, Gpm
+from topsmon.devices.host import ROOT, HostFacts
+from topsmon.devices.identity import Identity
 from topsmon.devices.metrics import Reading
-from topsmon.devices.nvml import Call, Unavailable
-from topsmon.devices.process_lists import ProcessLists
+from topsmon.devices.nvml import Unavailable
+from topsmon.devices.process_lists import Held, Key, ProcessLists
+from topsmon.devices.process_shares import ProcessShares
 from topsmon.devices.processes import ProcessTable
+from topsmon.devices.reader import Reader
 from topsmon.devices.selection import Found
+from topsmon.devices.signals import Signals
 from topsmon.devices.stamp import Stamp, stamp
-from topsmon.devices.text import readable, valid_text
 
 PROCESS_SECONDS = 2.0
-MIG_SECONDS = 10.0
 EARLY = 0.9
 """Share of its period after which a metric is due: ticks come a little early or late."""
 UNIFIED = "unified with system memory; used = sum of processes, total = shared system RAM"
-_ARCHITECTURES = {
-    2: "Kepler",
-    3: "Maxwell",
-    4: "Pascal",
-    5: "Volta",
-    6: "Turing",
-    7: "Ampere",
-    8: "Ada",
-    9: "Hopper",
-    10: "Blackwell",
-    13: "Rubin",
-}
-_INTEGRATED = frozenset({"3.2", "5.3", "6.2", "7.2", "8.7", "10.1", "11.0", "12.1"})
-"""Compute capabilities of systems on a chip: Tegra, Xavier, Orin, Thor, GB10 (NVIDIA's list)."""
-_INTEGRATED_NAMES = ("GB10", "Orin", "Xavier", "Tegra", "Thor", "Jetson")
-"""Words in their names, for a driver that does not even tell the compute capability."""
-_NVIDIA = 0x10DE
-_THRESHOLD_SLOWDOWN = 1
-
-
-class HandleRefusedError(Exception):
-    """The driver gives no handle for a device; `answer` says why."""
-
-    def __init__(self, answer: Unavailable) -> None:
-        super().__init__(answer.reason)
-        self.answer = answer
+STRANGER_ANSWERS = 3
+"""So many metrics refused as an invalid argument, and none answered: the handle is void."""
 
 
 class Gpu:
-    """Use from one thread. Every method but `__init__` may hang in the driver.
+    """Use from one thread. Every method but `__init__` and `stamp` may hang in the driver.
 
-    They raise GpuLostError and DriverGoneError; after the former only `acquire` may be called.
+    They raise GpuLostError and DriverGoneError; after either only `acquire` may be called.
     """
 
     def __init__(
@@ -62,6 +43,10 @@ class Gpu:
         index: int,
         facts: HostFacts,
         table: ProcessTable,
+        root: Path = ROOT,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.index = index
         self.key = f"gpu-{index}"
@@ -69,25 +54,22 @@ class Gpu:
         self.pci_bus_id: str | None = None
         self._facts = facts
         self._table = table
+        self._root = root
         self._driver = driver
         self._watch = watch
-        self._handle: Any = None
-        self._capabilities = nvml.Capabilities(driver, watch)
-        self._read_at: dict[str, float] = {}
-        self._values: dict[str, float | int] = {}
+        self._clock = clock
+        self._sleep = sleep
+        self._values: dict[str, Any] = {}
         self._reasons: dict[str, str] = {}
-        self._unified = False
         self._memory_bytes: int | None = None
         self._mig = False
-        self._instances = ""
         self._lists = ProcessLists(driver, watch)
-        self._processes_at = float("-inf")
+        self._take_up(None)
 
     # Handle ---------------------------------------------------------------------------------------
 
     def acquire(self) -> None:
         """Get the handle, by UUID once it is known; HandleRefusedError where there is none."""
-        self._handle = None
         if self.uuid is not None:
             answer = self._driver.call(self._watch, "nvmlDeviceGetHandleByUUID", self.uuid)
         else:
@@ -95,210 +77,155 @@ class Gpu:
         if isinstance(answer, Unavailable):
             if answer.kind == "restart":
                 raise nvml.DriverGoneError(answer)
-            raise HandleRefusedError(answer)
+            raise nvml.HandleRefusedError(answer)
         if not answer:
             # A NULL handle with SUCCESS has been seen; any use of it is a segmentation fault.
-            raise HandleRefusedError(nvml.explain(nvml.GPU_IS_LOST, "nvmlDeviceGetHandleByIndex"))
-        self._handle = answer
-        # What the board could not do before it was lost it may do now.
-        self._capabilities = nvml.Capabilities(self._driver, self._watch)
-        self._read_at.clear()
-        self._processes_at = float("-inf")
+            raise nvml.HandleRefusedError(
+                nvml.explain(nvml.GPU_IS_LOST, "nvmlDeviceGetHandleByIndex")
+            )
+        self._take_up(answer)
+
+    def _take_up(self, handle: Any) -> None:
+        """Begin with a handle: what the board could not do before it was lost it may do now."""
+        self._reader = Reader(self._driver, self._watch, handle, self._clock, self._sleep)
+        self._identity = Identity(self._reader, self.index, self._facts, self._root)
+        self._signals: Signals | None = None
+        self._gpm = Gpm(self._reader)
+        self._instances = mig.Instances(self._reader)
+        self._shares = ProcessShares(self._driver, self._watch)
+        self._read_at: dict[str, float] = {}
+        self._note = ""
+        self._slices: events.Slices | None = None
 
     def drop(self) -> None:
         """Forget the handle of a lost GPU and what was last read from it."""
-        self._handle = None
+        self._gpm.free()
+        self._instances.free()
+        self._take_up(None)
         self._values.clear()
         self._reasons.clear()
 
-    def _read(self, name: str, *calls: Call) -> Any | Unavailable:
-        return self._capabilities.read(name, calls, self._handle, time.monotonic())
+    @property
+    def reader(self) -> Reader:
+        """What reads through the present handle."""
+        return self._reader
 
     # Identity -------------------------------------------------------------------------------------
 
     def find(self) -> Found:
         """Read what tells this GPU from others."""
-        uuid = valid_text(self._read("uuid", Call("nvmlDeviceGetUUID")))
-        if uuid is not None and uuid.isascii() and uuid.isprintable() and uuid:
-            self.uuid = uuid
-        return Found(self.index, self.uuid, self._name(), self._in_mig_mode())
+        self.uuid = self._identity.uuid() or self.uuid
+        return Found(self.index, self.uuid, self._identity.name(), self._identity.in_mig_mode())
 
     def identity(self) -> events.Device:
-        """Read everything that does not change."""
-        reasons: dict[str, str] = {}
+        """Read everything that does not change, but MIG mode (`mig_switched`)."""
+        device = self._identity.read(self.stamp(), self.key, self.uuid)
+        self._mig = device.mig
+        self.pci_bus_id = device.pci_bus_id
+        self._memory_bytes = device.memory_total_bytes
+        self._signals = Signals(self._reader, link=not self._identity.unified)
+        self._read_at["mig mode"] = self._clock()
+        return device
 
-        def take(field: str, reading: Any) -> Any:
-            if isinstance(reading, Unavailable):
-                reasons[field] = reading.reason
-                return None
-            return reading
-
-        # First of all: what a GPU in MIG mode cannot tell has its own words.
-        self._mig = self._in_mig_mode()
-        capability = take("compute_capability", self._compute_capability())
-        self._capabilities.unsupported_words = self._unsupported_words()
-        pci = self._pci()
-        self.pci_bus_id = pci.get("pci_bus_id")
-        architecture = take(
-            "architecture", self._read("architecture", Call("nvmlDeviceGetArchitecture"))
-        )
-        total = take("memory_total_bytes", self._memory_total(capability))
-        self._memory_bytes = total
-        return events.Device(
-            **self.stamp(),
-            device=self.key,
-            kind="gpu",
-            index=self.index,
-            name=self._name(),
-            uuid=self.uuid,
-            **pci,
-            compute_capability=capability,
-            architecture=_ARCHITECTURES.get(architecture),
-            sm_count=take("sm_count", self._sm_count(capability)),
-            memory_total_bytes=total,
-            memory_bus_bits=take(
-                "memory_bus_bits", self._number("nvmlDeviceGetMemoryBusWidth", 1, 1 << 16)
-            ),
-            sm_clock_max_mhz=take(
-                "sm_clock_max_mhz",
-                self._number("nvmlDeviceGetMaxClockInfo", 1, 20_000, metrics.CLOCK_SM),
-            ),
-            memory_clock_max_mhz=take(
-                "memory_clock_max_mhz",
-                self._number("nvmlDeviceGetMaxClockInfo", 1, 50_000, metrics.CLOCK_MEMORY),
-            ),
-            power_limit_default_watts=take(
-                "power_limit_default_watts",
-                metrics.divided(
-                    self._number("nvmlDeviceGetPowerManagementDefaultLimit", 1, 1e7), 1000
-                ),
-            ),
-            power_limit_max_watts=take("power_limit_max_watts", self._power_limit_max()),
-            temperature_slowdown_celsius=take(
-                "temperature_slowdown_celsius",
-                self._number("nvmlDeviceGetTemperatureThreshold", 1, 200, _THRESHOLD_SLOWDOWN),
-            ),
-            mig=self._mig,
-            unavailable=reasons,
-        )
-
-    def _unsupported_words(self) -> str | None:
-        if self._mig:
-            return "not reported for a GPU in MIG mode (NVML NotSupported)"
-        if self._facts.wsl:
-            return "WSL2/WDDM does not report it (NVML NotSupported)"
-        if self._facts.jetson:
-            return "NVML does not report it on Jetson; see tegrastats or jtop"
-        return None
-
-    def _in_mig_mode(self) -> bool:
-        mode = self._read("mig", Call("nvmlDeviceGetMigMode"))
-        return not isinstance(mode, Unavailable) and mode[0] == 1
-
-    def _number(self, function: str, low: float, high: float, *arguments: int) -> Reading:
-        name = " ".join([function, *map(str, arguments)])
-        answer = self._read(name, Call(function, arguments))
-        return answer if isinstance(answer, Unavailable) else metrics.bounded(answer, low, high)
-
-    def _name(self) -> str:
-        name = valid_text(self._read("name", Call("nvmlDeviceGetName")))
-        if name is None or not readable(name):
-            return f"NVIDIA GPU {self.index} (name unreadable)"
-        return name
-
-    def _compute_capability(self) -> str | Unavailable:
-        answer = self._read("capability", Call("nvmlDeviceGetCudaComputeCapability"))
-        if isinstance(answer, Unavailable):
-            return answer
-        major, minor = answer
-        return f"{major}.{minor}" if 1 <= major < 100 and 0 <= minor < 10 else _odd(answer)
-
-    def _sm_count(self, capability: str | None) -> Reading:
-        """NVML counts FP32 lanes; how many an SM has is known per compute capability."""
-        cores = self._number("nvmlDeviceGetNumGpuCores", 1, 1 << 24)
-        if isinstance(cores, Unavailable):
-            return cores
-        lanes = None if capability is None else ceilings.fp32_lanes_per_sm(capability)
-        if lanes is None or cores % lanes:
-            return Unavailable(f"cores per SM of compute capability {capability} are not known")
-        return int(cores) // lanes
-
-    def _power_limit_max(self) -> Reading:
-        answer = self._read(
-            "power constraints", Call("nvmlDeviceGetPowerManagementLimitConstraints")
-        )
-        if isinstance(answer, Unavailable):
-            return answer
-        return metrics.divided(metrics.bounded(answer[1], 1, 1e7), 1000)
-
-    def _pci(self) -> dict[str, str | None]:
-        pci = self._read("pci", Call("nvmlDeviceGetPciInfo_v3"), Call("nvmlDeviceGetPciInfo"))
-        if isinstance(pci, Unavailable):
-            return {}
-        device, vendor = divmod(pci.pciDeviceId, 1 << 16)
-        subdevice, subvendor = divmod(pci.pciSubSystemId, 1 << 16)
-        try:
-            bus = valid_text(pci.busId)
-        except UnicodeDecodeError:
-            bus = f"{pci.domain:08X}:{pci.bus:02X}:{pci.device:02X}.0"
-        return {
-            "pci_bus_id": bus or None,
-            "pci_device_id": f"{device:04X}" if vendor == _NVIDIA else None,
-            "pci_subsystem_id": f"{subvendor:04X}:{subdevice:04X}" if subvendor else None,
-        }
-
-    def _memory_total(self, capability: str | None) -> Reading:
-        """Device memory in bytes; on a GPU that shares the system's, all of that."""
-        answer = self._read(metrics.MEMORY.name, *metrics.MEMORY.calls)
-        refused = isinstance(answer, Unavailable) and answer.kind == "unsupported"
-        empty = not isinstance(answer, Unavailable) and answer.total == 0
-        self._unified = (refused or empty) and self._is_integrated(capability)
-        if self._unified:
-            total = self._facts.memory_total_bytes
-            return Unavailable("system memory cannot be read") if total is None else total
-        if isinstance(answer, Unavailable):
-            return answer
-        return metrics.memory(answer)["memory_total_bytes"]
-
-    def _is_integrated(self, capability: str | None) -> bool:
-        if capability is not None:
-            return capability in _INTEGRATED
-        return any(word in self._name() for word in _INTEGRATED_NAMES)
+    def mig_switched(self, now: float) -> bool:
+        """True if MIG mode was switched on or off since the identity was read."""
+        if not self._due("mig mode", mig.LOOK_SECONDS, now):
+            return False
+        switched = self._identity.in_mig_mode() != self._mig
+        if switched:
+            self._instances.free()
+            self._take_up(self._reader.handle)
+        return switched
 
     # Sample ---------------------------------------------------------------------------------------
 
-    def sample(self, now: float) -> events.DeviceSample:
-        """Read what is due at monotonic time `now`; the rest is as it was read last."""
-        for metric in (*metrics.LIVE, *metrics.HEALTH):
-            if self._unified and metric.name in {"memory", *metrics.PCIE_FIELDS}:
-                continue
-            if now - self._read_at.get(metric.name, float("-inf")) < metric.period_seconds * EARLY:
-                continue
-            self._read_at[metric.name] = now
-            answer = self._read(metric.name, *metric.calls)
-            if isinstance(answer, Unavailable):
-                self._keep(dict.fromkeys(metric.fields, answer))
-            else:
-                self._keep(metric.convert(answer))
-        values: dict[str, Any] = self._values
+    def _due(self, name: str, period_seconds: float, now: float) -> bool:
+        if now - self._read_at.get(name, float("-inf")) < period_seconds * EARLY:
+            return False
+        self._read_at[name] = now
+        return True
+
+    def sample(self, now: float, *, counters: bool = False) -> events.DeviceSample:
+        """Read what is due at monotonic time `now`; the rest is as it was read last.
+
+        `counters`: read the GPM counters as well.
+        """
+        self._read_metrics(now)
+        for readings in self._read_signals(now):
+            self._keep(readings)
+        if self._mig:
+            self._read_slices(now, counters=counters)
+        self._read_counters(now, counters=counters)
+        self._doubt_zeros()
+        values = self._values
         return events.DeviceSample(
             **self.stamp(),
             device=self.key,
-            memory_note=UNIFIED if self._unified else self._mig_note(now),
+            memory_note=UNIFIED if self._identity.unified else self._note,
             unavailable=dict(self._reasons),
             **values,
         )
 
-    def _mig_note(self, now: float) -> str:
-        """The instances of a GPU in MIG mode, looked up now and then; else nothing."""
-        if not self._mig:
-            return ""
-        if now - self._read_at.get("mig instances", float("-inf")) >= MIG_SECONDS * EARLY:
-            self._read_at["mig instances"] = now
-            self._instances = mig.describe(self._driver, self._watch, self._handle)
-        return self._instances
+    def _read_metrics(self, now: float) -> None:
+        strange, answered = 0, 0
+        for metric in (*metrics.LIVE, *metrics.HEALTH):
+            if self._identity.unified and metric.name in {"memory", *metrics.PCIE_FIELDS}:
+                continue
+            if not self._due(metric.name, metric.period_seconds, now):
+                continue
+            answer = self._reader.read(metric.name, *metric.calls)
+            if isinstance(answer, Unavailable):
+                strange += answer.code == nvml.INVALID_ARGUMENT
+                self._keep(dict.fromkeys(metric.fields, answer))
+            else:
+                answered += 1
+                self._keep(metric.convert(answer))
+        if strange >= STRANGER_ANSWERS and not answered:
+            raise nvml.GpuLostError("the driver does not know this GPU any more (InvalidArgument)")
 
-    def _keep(self, readings: dict[str, Reading]) -> None:
+    def _read_signals(self, now: float) -> Iterator[dict[str, Any]]:
+        signals = self._signals
+        if signals is None:
+            return
+        if self._due("links", metrics.LINKS_SECONDS, now):
+            yield signals.look_at_links()
+        if self._due("signals", metrics.MIDDLE_SECONDS, now):
+            yield signals.middle(self._pcie_fastest())
+        if self._due("link errors", metrics.ERRORS_SECONDS, now):
+            yield signals.errors()
+        if self._due("pages", metrics.MAXIMA_SECONDS, now):
+            yield signals.rare()
+
+    def _pcie_fastest(self) -> float | None:
+        generation = self._values.get("pcie_generation_max")
+        width = self._values.get("pcie_width_max")
+        return ceilings.pcie(generation, width) if generation and width else None
+
+    def _read_counters(self, now: float, *, counters: bool) -> None:
+        if not counters:
+            self._gpm.free()
+            self._keep({"counters": Unavailable(HIDDEN)})
+        elif self._due("counters", metrics.MIDDLE_SECONDS, now):
+            self._keep({"counters": self._gpm.read()})
+        shown = self._values.get("counters")
+        if shown is None:
+            return
+        # Its rates are means over the whole interval; where the byte counters wrap theirs are not.
+        for field in (*traffic.FIELDS.values(), *nvlink.RATES):
+            value = getattr(shown, field)
+            if value is not None and (field in self._reasons or field in traffic.FIELDS.values()):
+                self._keep({field: value})
+
+    def _doubt_zeros(self) -> None:
+        """Where a Jetson's driver answers 0 to everything, 0 % busy is no reading either."""
+        zeros = ("sm_clock_mhz", "power_watts", "temperature_celsius")
+        if self._facts.jetson and not any(field in self._values for field in zeros):
+            doubted = Unavailable("NVML does not report it on Jetson; see tegrastats or jtop")
+            for field in ("busy_ratio", "memory_busy_ratio"):
+                if self._values.get(field) == 0:
+                    self._keep({field: doubted})
+
+    def _keep(self, readings: dict[str, Any]) -> None:
         for field, reading in readings.items():
             if isinstance(reading, Unavailable):
                 self._values.pop(field, None)
@@ -307,41 +234,55 @@ class Gpu:
                 self._values[field] = reading
                 self._reasons.pop(field, None)
 
+    # Slices ---------------------------------------------------------------------------------------
+
+    def _read_slices(self, now: float, *, counters: bool) -> None:
+        if not self._due("slices", metrics.MIDDLE_SECONDS, now):
+            return
+        slices = self._instances.read(now, counters=counters)
+        self._note = mig.describe(slices, self._instances.problem)
+        self._slices = events.Slices(**self.stamp(), device=self.key, slices=slices)
+
+    def slices(self) -> events.Slices | None:
+        """Return the MIG instances as the last sample found them, once."""
+        slices, self._slices = self._slices, None
+        return slices
+
     # Processes ------------------------------------------------------------------------------------
 
     def processes(self, now: float) -> events.Processes | None:
-        """Return the compute processes, None while it is not time to look again."""
-        if now - self._processes_at < PROCESS_SECONDS * EARLY:
+        """Return the processes, None while it is not time to look again."""
+        if not self._due("processes", PROCESS_SECONDS, now):
             return None
-        self._processes_at = now
-        lists = self._lists
+        lists, capabilities, handle = self._lists, self._reader.capabilities, self._reader.handle
         lists.memory_limit = self._memory_bytes or lists.memory_limit
-        compute = lists.compute(self._capabilities, self._handle, now)
-        if self._unified:
-            self._keep(self._shared_memory(compute, now))
-        if isinstance(compute, Unavailable):
+        instances = self._instances.handles(now) if self._mig else None
+        held = lists.read(capabilities, handle, now, instances)
+        if self._identity.unified:
+            self._keep(self._shared_memory(held))
+        if isinstance(held, Unavailable):
             return events.Processes(
-                **self.stamp(), device=self.key, entries=None, reason=compute.reason
+                **self.stamp(), device=self.key, entries=None, reason=held.reason
             )
-        entries = tuple(lists.named(entry) for entry in self._table.entries(compute))
-        untold = bool(compute) and None in compute.values()
+        shares = self._shares.read(capabilities, handle, now) if held else {}
+        untold = any(one.memory_bytes is None for one in held.values())
+        reasons = ["the driver does not tell memory per process"] if untold else []
+        if held and self._shares.reason is not None:
+            reasons.append(f"SM and memory share: {self._shares.reason}")
         return events.Processes(
             **self.stamp(),
             device=self.key,
-            entries=entries,
-            reason="the driver does not tell memory per process" if untold else "",
+            entries=tuple(lists.named(entry) for entry in self._table.entries(held, shares)),
+            reason="; ".join(reasons),
         )
 
-    def _shared_memory(
-        self, compute: dict[int, int | None] | Unavailable, now: float
-    ) -> dict[str, Reading]:
+    def _shared_memory(self, held: dict[Key, Held] | Unavailable) -> dict[str, Reading]:
         """Used memory of an integrated GPU: what its processes hold, never the host's figure."""
         reading: Reading
-        if isinstance(compute, Unavailable):
-            reading = compute
+        if isinstance(held, Unavailable):
+            reading = held
         else:
-            held = self._lists.graphics(self._capabilities, self._handle, now) | compute
-            known = [used for used in held.values() if used is not None]
+            known = [one.memory_bytes for one in held.values() if one.memory_bytes is not None]
             reading = sum(known)
             if len(known) < len(held):
                 reading = Unavailable("the driver does not tell memory per process")
@@ -351,13 +292,9 @@ class Gpu:
             "memory_used_bytes": reading,
             "memory_total_bytes": none if total is None else total,
             "memory_reserved_bytes": none,
-            **dict.fromkeys(metrics.PCIE_FIELDS, none),
+            **dict.fromkeys((*metrics.PCIE_FIELDS, *traffic.FIELDS.values()), none),
         }
 
     def stamp(self) -> Stamp:
         """Return the stamp of an event of this GPU."""
         return stamp(f"{self._facts.hostname}/{self.key}")
-
-
-def _odd(answer: object) -> Unavailable:
-    return metrics.implausible(answer)

@@ -9,17 +9,22 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from topsmon import ceilings, events
 from topsmon.devices import nvml
-from topsmon.devices.gpu import Gpu, HandleRefusedError
-from topsmon.devices.host import ROOT, HostFacts
+from topsmon.devices.host import ROOT, HostFacts, shown_root
 from topsmon.devices.pace import Pace
 from topsmon.devices.power_state import is_asleep
 from topsmon.devices.processes import ProcessTable
 from topsmon.devices.selection import Found, Selection
+
+if TYPE_CHECKING:
+    from topsmon.devices.xid_events import XidEvents
 
 EXIT_DRIVER_RELOADED = 75
 """The handles became void in mid-run: only a new process can go on."""
@@ -34,7 +39,8 @@ class Setting:
 
     A call that is out for `stall_seconds` is reported. A lost GPU is searched for every
     `search_seconds`, a driver that does not start tried again every `retry_seconds`, GPUs that all
-    sleep are looked at every `asleep_seconds`.
+    sleep are looked at every `asleep_seconds`. `claims` maps the UUID of each GPU to the index of
+    the worker that has it: when a GPU leaves, the driver may give its index to another one.
     """
 
     emit: Callable[[events.AnyEvent], None]
@@ -48,21 +54,37 @@ class Setting:
     retry_seconds: float = 10.0
     asleep_seconds: float = 2.0
     root: Path = ROOT
+    claims: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def pci_root(self) -> Path:
+        """Root of the files that show PCI devices."""
+        return shown_root() if self.root == ROOT else self.root
 
 
 class GpuWorker:
     """`found` is known, and `resolved` set, once the GPU has told what it is or refused to."""
 
     def __init__(
-        self, setting: Setting, driver: nvml.Driver, index: int, *, placeholder: bool = False
+        self,
+        setting: Setting,
+        driver: nvml.Driver,
+        index: int,
+        *,
+        placeholder: bool = False,
+        xids: XidEvents | None = None,
     ) -> None:
         """`placeholder`: the screen knows this GPU by its index already, so it keeps that key."""
+        # Only where there is a GPU: a machine without one starts faster.
+        from topsmon.devices.gpu import Gpu
+
         self.found = Found(index, None)
         self.resolved = threading.Event()
         self.watch = nvml.Watch(self._answered)
         self.thread = threading.Thread(target=self._run, name=f"gpu-{index}", daemon=True)
         self._setting = setting
-        self._gpu = Gpu(driver, self.watch, index, setting.facts, setting.table)
+        self._xids = xids
+        self._gpu = Gpu(driver, self.watch, index, setting.facts, setting.table, setting.pci_root)
         self._lock = threading.RLock()
         self._announced = placeholder
         self._wanted = True
@@ -70,6 +92,12 @@ class GpuWorker:
         self._since = 0.0
         self._before_stall: tuple[events.DeviceCondition, str] = ("ok", "")
         self._stall_told = float("-inf")
+
+    @property
+    def asleep(self) -> bool:
+        """True while the GPU is suspended."""
+        condition = self._condition
+        return condition is not None and condition[0] == "asleep"
 
     # The thread -----------------------------------------------------------------------------------
 
@@ -94,7 +122,7 @@ class GpuWorker:
                 self._poll()
         except nvml.GpuLostError as lost:
             self._lose("lost", str(lost))
-        except HandleRefusedError as refused:
+        except nvml.HandleRefusedError as refused:
             condition: events.DeviceCondition = (
                 "error" if refused.answer.kind == "permission" else "lost"
             )
@@ -110,6 +138,7 @@ class GpuWorker:
         """Get a handle and tell who the GPU is. False if it is not wanted."""
         self._gpu.acquire()
         self.found = self._gpu.find()
+        self._claim()
         with self._lock:
             if not self._announced and self.found.uuid is not None:
                 self._gpu.key = self.found.uuid
@@ -117,23 +146,49 @@ class GpuWorker:
         self._wanted = self._setting.selection.wants(self.found)
         if not self._wanted:
             return False
+        self._introduce()
+        self._report("ok", "")
+        return True
+
+    def _claim(self) -> None:
+        """Refuse a handle that another worker has under another index."""
+        uuid, index = self.found.uuid, self._gpu.index
+        if uuid is not None and self._setting.claims.setdefault(uuid, index) != index:
+            self._gpu.uuid = None
+            self.found = Found(index, None)
+            raise nvml.HandleRefusedError(
+                nvml.Unavailable(
+                    f"GPU not found: the driver gives index {index} to another GPU now",
+                    nvml.GPU_NOT_FOUND,
+                    "lost",
+                )
+            )
+
+    def _introduce(self) -> None:
+        """Tell who the GPU is and what it could do."""
         identity = self._gpu.identity()
+        reason = self._listen()
+        if reason is not None:
+            reasons = {**identity.unavailable, "xid": reason}
+            identity = msgspec.structs.replace(identity, unavailable=reasons)
         self._announced = True
         self._setting.emit(identity)
         self._setting.emit(ceilings.for_device(identity))
-        self._report("ok", "")
-        return True
+
+    def _listen(self) -> str | None:
+        """Ask for the GPU's XID errors; return why they will not be told."""
+        if self._xids is None:
+            return None
+        gpu = self._gpu
+        answer = self._xids.register(self.watch, gpu.reader.handle, gpu.key, gpu.stamp()["source"])
+        return None if answer is None else answer.reason
 
     def _poll(self) -> None:
         pace = self._setting.pace
         tick = time.monotonic()
         while True:
             if not pace.paused and not self._sleeps():
-                now = time.monotonic()
-                processes = self._gpu.processes(now)
-                self._setting.emit(self._gpu.sample(now))
-                if processes is not None:
-                    self._setting.emit(processes)
+                self._read(time.monotonic())
             if self._setting.once:
                 return
             due = None
@@ -143,9 +198,20 @@ class GpuWorker:
                 due = pace.next_tick(tick)
             tick = due
 
+    def _read(self, now: float) -> None:
+        if self._gpu.mig_switched(now):
+            self._introduce()
+            self._setting.emit(events.Slices(**self._gpu.stamp(), device=self._gpu.key, slices=()))
+        processes = self._gpu.processes(now)
+        self._setting.emit(self._gpu.sample(now, counters=self._setting.pace.counters))
+        slices = self._gpu.slices()
+        for event in (slices, processes):
+            if event is not None:
+                self._setting.emit(event)
+
     def _sleeps(self) -> bool:
         """True while the GPU is suspended; then the driver must not be called at all."""
-        if is_asleep(self._gpu.pci_bus_id, self._setting.root):
+        if is_asleep(self._gpu.pci_bus_id, self._setting.pci_root):
             self._report("asleep", ASLEEP)
             return True
         self._report("ok", "")

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import threading
 import time
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -13,6 +14,9 @@ from topsmon import events
 from topsmon.devices import host, nvml, power_state, selection, startup
 from topsmon.devices.gpu_worker import ASLEEP, GpuWorker, Setting
 from topsmon.devices.stamp import stamp
+
+if TYPE_CHECKING:
+    from topsmon.devices.xid_events import XidEvents
 
 
 class Gpus:
@@ -29,11 +33,14 @@ class Gpus:
         self._cause: str | None = None
         self._checked = False
         self._sleepers: set[int] = set()
+        self._xids: XidEvents | None = None
 
     @property
     def threads(self) -> list[threading.Thread]:
         """All threads that may be in the driver, as far as they run."""
         threads = [self.thread, *(worker.thread for worker in self.workers)]
+        if self._xids is not None:
+            threads.append(self._xids.thread)
         return [thread for thread in threads if thread.is_alive()]
 
     # The driver's thread --------------------------------------------------------------------------
@@ -65,7 +72,7 @@ class Gpus:
         """True while every GPU is suspended: even to start the driver library would wake them."""
         if self._is_simulated():
             return False
-        addresses = power_state.sleeping_gpus(self._setting.root)
+        addresses = power_state.sleeping_gpus(self._setting.pci_root)
         for index, address in enumerate(addresses):
             if index not in self._sleepers:
                 self._sleepers.add(index)
@@ -74,7 +81,7 @@ class Gpus:
 
     def _is_simulated(self) -> bool:
         """True where sysfs says nothing: a simulated driver's GPUs are not there, others may be."""
-        return "TOPSMON_SIMULATED" in os.environ and self._setting.root == host.ROOT
+        return "TOPSMON_SIMULATED" in os.environ and self._setting.pci_root == host.ROOT
 
     def _emit_sleeper(self, index: int, address: str) -> None:
         key = f"gpu-{index}"
@@ -119,7 +126,7 @@ class Gpus:
         return not (
             off_bus
             or self._setting.selection.asks_for_gpus()
-            or power_state.has_nvidia_device(self._setting.root)
+            or power_state.has_nvidia_device(self._setting.pci_root)
         )
 
     def _enumerate(self, driver: nvml.Driver) -> startup.Trouble | None:
@@ -141,14 +148,28 @@ class Gpus:
         self._setting = dataclasses.replace(
             self._setting, selection=self._setting.selection.within(count)
         )
+        if not self._setting.once:
+            from topsmon.devices.xid_events import XidEvents
+
+            self._xids = XidEvents(driver, self._setting.pace, self._setting.emit, self._awake)
+            self._xids.open(self._watch)
         workers = [
-            GpuWorker(self._setting, driver, index, placeholder=index in self._sleepers)
+            GpuWorker(
+                self._setting,
+                driver,
+                index,
+                placeholder=index in self._sleepers,
+                xids=self._xids,
+            )
             for index in range(count)
         ]
         for worker in workers:
             worker.thread.start()
         self.workers = workers
         return None
+
+    def _awake(self) -> bool:
+        return not all(worker.asleep for worker in self.workers)
 
     # Problems -------------------------------------------------------------------------------------
 

@@ -15,7 +15,9 @@ FAST_SECONDS = 0.2
 """The driver itself refreshes utilisation every 1/6 s to 1 s (nvml.h): faster gains nothing."""
 MIDDLE_SECONDS = 1.0
 LINK_SECONDS = 2.0
+ENGINES_SECONDS = 2.0
 ERRORS_SECONDS = 5.0
+LINKS_SECONDS = 10.0
 MAXIMA_SECONDS = 30.0
 
 MEMORY_V2 = 0x02000028
@@ -25,6 +27,13 @@ CLOCK_SM, CLOCK_MEMORY = 1, 2
 ECC_CORRECTED, ECC_UNCORRECTED = 0, 1
 ECC_VOLATILE, ECC_AGGREGATE = 0, 1
 PERFORMANCE_STATE_UNKNOWN = 32
+COMPUTE_MODES = ("default", "exclusive-thread", "prohibited", "exclusive-process")
+"""nvmlComputeMode_t, as nvidia-smi writes them."""
+_BLANKS = frozenset(
+    {0xFFFFFFFF, (1 << 64) - 1}
+    | {blank + offset for blank in (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0) for offset in range(4)}
+)
+"""Values that stand for "no value" in NVIDIA's libraries (DCGM_INT32_BLANK and its like)."""
 
 Reading = float | int | Unavailable
 
@@ -35,7 +44,7 @@ class Metric(NamedTuple):
     name: str
     period_seconds: float
     calls: tuple[Call, ...]
-    convert: Callable[[Any], dict[str, Reading]]
+    convert: Callable[[Any], dict[str, Any]]
     fields: tuple[str, ...]
 
 
@@ -49,6 +58,13 @@ def bounded(value: object, low: float, high: float) -> Reading:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         return implausible(value)
     return value
+
+
+def count(value: object) -> Reading:
+    """Return a count of events, else why it is not shown; what is unavailable stays so."""
+    if isinstance(value, Unavailable):
+        return value
+    return implausible(value) if value in _BLANKS else bounded(value, 0, (1 << 63) - 1)
 
 
 def divided(reading: Reading, divisor: int) -> Reading:
@@ -93,10 +109,14 @@ def memory(answer: Any) -> dict[str, Reading]:
     }
 
 
-def _temperature(answer: Any) -> dict[str, Reading]:
+def celsius(answer: Any) -> Reading:
     """Convert degC. A sensor that is not read answers 0; a chip that runs is warmer than that."""
     reading = bounded(answer, -60, 200)
-    return {"temperature_celsius": implausible(answer) if reading == 0 else reading}
+    return implausible(answer) if reading == 0 else reading
+
+
+def _temperature(answer: Any) -> dict[str, Reading]:
+    return {"temperature_celsius": celsius(answer)}
 
 
 def _performance_state(answer: Any) -> dict[str, Reading]:
@@ -106,15 +126,35 @@ def _performance_state(answer: Any) -> dict[str, Reading]:
 
 
 def _ecc_mode(answer: Any) -> dict[str, Reading]:
-    return {"ecc_enabled": _flag(answer[0])}
+    return {"ecc_enabled": flag(answer[0])}
 
 
 def _row_remapping(answer: Any) -> dict[str, Reading]:
-    _, _, pending, failed = answer
-    return {"row_remap_pending": _flag(pending), "row_remap_failed": _flag(failed)}
+    corrected, uncorrected, pending, failed = answer
+    return {
+        "rows_remapped_corrected": count(corrected),
+        "rows_remapped_uncorrected": count(uncorrected),
+        "row_remap_pending": flag(pending),
+        "row_remap_failed": flag(failed),
+    }
 
 
-def _flag(value: object) -> Reading:
+def _compute_mode(answer: Any) -> dict[str, Any]:
+    known = isinstance(answer, int) and 0 <= answer < len(COMPUTE_MODES)
+    return {"compute_mode": COMPUTE_MODES[answer] if known else implausible(answer)}
+
+
+def _count(field: str) -> Callable[[Any], dict[str, Reading]]:
+    return lambda answer: {field: count(answer)}
+
+
+def _engine(field: str) -> Callable[[Any], dict[str, Reading]]:
+    """Convert percent and the period over which it was taken."""
+    return lambda answer: {field: divided(bounded(answer[0], 0, 100), 100)}
+
+
+def flag(value: object) -> Reading:
+    """Return a driver's 0 or 1 as a truth value."""
     return implausible(value) if value not in {0, 1} else value == 1
 
 
@@ -205,6 +245,22 @@ LIVE: tuple[Metric, ...] = (
         _performance_state,
         ("performance_state",),
     ),
+    Metric(
+        "temperature margin",
+        MIDDLE_SECONDS,
+        (Call("nvmlDeviceGetMarginTemperature"),),
+        _one("temperature_margin_celsius", -200, 200),
+        ("temperature_margin_celsius",),
+    ),
+    # Fans that are told to may turn faster than their rated speed.
+    _metric("fan_ratio", ENGINES_SECONDS, (Call("nvmlDeviceGetFanSpeed"),), 0, 200, 100),
+    *(
+        Metric(field, ENGINES_SECONDS, (Call(function),), _engine(field), (field,))
+        for field, function in (
+            ("encoder_busy_ratio", "nvmlDeviceGetEncoderUtilization"),
+            ("decoder_busy_ratio", "nvmlDeviceGetDecoderUtilization"),
+        )
+    ),
     _metric("pcie_generation", LINK_SECONDS, (Call("nvmlDeviceGetCurrPcieLinkGeneration"),), 1, 9),
     _metric("pcie_width", LINK_SECONDS, (Call("nvmlDeviceGetCurrPcieLinkWidth"),), 1, 32),
     _metric(
@@ -219,17 +275,18 @@ HEALTH: tuple[Metric, ...] = (
         "ecc_enabled", ERRORS_SECONDS, (Call("nvmlDeviceGetEccMode"),), _ecc_mode, ("ecc_enabled",)
     ),
     *(
-        _metric(
+        Metric(
             field,
             ERRORS_SECONDS,
             (Call("nvmlDeviceGetTotalEccErrors", (kind, counter)),),
-            0,
-            (1 << 63) - 1,
+            _count(field),
+            (field,),
         )
         for field, kind, counter in (
             ("ecc_uncorrected_volatile", ECC_UNCORRECTED, ECC_VOLATILE),
             ("ecc_uncorrected_aggregate", ECC_UNCORRECTED, ECC_AGGREGATE),
             ("ecc_corrected_volatile", ECC_CORRECTED, ECC_VOLATILE),
+            ("ecc_corrected_aggregate", ECC_CORRECTED, ECC_AGGREGATE),
         )
     ),
     Metric(
@@ -237,6 +294,33 @@ HEALTH: tuple[Metric, ...] = (
         MAXIMA_SECONDS,
         (Call("nvmlDeviceGetRemappedRows"),),
         _row_remapping,
-        ("row_remap_pending", "row_remap_failed"),
+        (
+            "rows_remapped_corrected",
+            "rows_remapped_uncorrected",
+            "row_remap_pending",
+            "row_remap_failed",
+        ),
+    ),
+    _metric(
+        "power_limit_default_watts",
+        MAXIMA_SECONDS,
+        (Call("nvmlDeviceGetPowerManagementDefaultLimit"),),
+        1,
+        1e7,
+        1000,
+    ),
+    Metric(
+        "compute_mode",
+        MAXIMA_SECONDS,
+        (Call("nvmlDeviceGetComputeMode"),),
+        _compute_mode,
+        ("compute_mode",),
+    ),
+    Metric(
+        "persistence_mode",
+        MAXIMA_SECONDS,
+        (Call("nvmlDeviceGetPersistenceMode"),),
+        lambda answer: {"persistence_mode": flag(answer)},
+        ("persistence_mode",),
     ),
 )

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
 NO_PERMISSION = 4
 NOT_FOUND = 6
 INSUFFICIENT_SIZE = 7
 DRIVER_NOT_LOADED = 9
+TIMEOUT = 10
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
@@ -46,14 +48,14 @@ _KINDS: dict[int, Kind] = {
 
 _WORDS: dict[int, str] = {
     UNINITIALIZED: "the driver was reloaded (NVML Uninitialized)",
-    2: "invalid argument (NVML InvalidArgument)",
+    INVALID_ARGUMENT: "invalid argument (NVML InvalidArgument)",
     NOT_SUPPORTED: "not supported by this device (NVML NotSupported)",
     NO_PERMISSION: "no permission (NVML NoPermission)",
     NOT_FOUND: "not found (NVML NotFound)",
     INSUFFICIENT_SIZE: "the answer outgrew its buffer (NVML InsufficientSize)",
     8: "external power is not attached (NVML InsufficientPower)",
     DRIVER_NOT_LOADED: "the kernel module is not loaded (NVML DriverNotLoaded)",
-    10: "timed out (NVML Timeout)",
+    TIMEOUT: "timed out (NVML Timeout)",
     11: "interrupt problem (NVML IrqIssue)",
     14: "the board's infoROM is corrupted (NVML CorruptedInforom)",
     GPU_IS_LOST: "GPU is lost (NVML GpuIsLost)",
@@ -91,6 +93,14 @@ class Call(NamedTuple):
 
 class GpuLostError(Exception):
     """The device fell off the bus; its handle must not be used again."""
+
+
+class HandleRefusedError(Exception):
+    """The driver gives no handle for a device; `answer` says why."""
+
+    def __init__(self, answer: Unavailable) -> None:
+        super().__init__(answer.reason)
+        self.answer = answer
 
 
 class DriverGoneError(Exception):
@@ -242,21 +252,41 @@ class Capabilities:
         A transient failure returns the last good value until it has lasted (`STRIKES`).
         Raises GpuLostError and DriverGoneError: after either the handle is void.
         """
+        off = self.off(metric, now)
+        if off is not None:
+            return off
         memory = self._memory.setdefault(metric, _Memory())
-        if memory.off is not None and now < memory.retry_at:
-            return memory.off
         answer, index = self.driver.first_supported(self.watch, calls[memory.first :], handle)
         if not isinstance(answer, Unavailable):
             memory.first += index
-            memory.strikes, memory.off, memory.last = 0, None, answer
+            memory.last = answer
+            self.accept(metric)
             return answer
-        return self._refuse(memory, answer, now)
+        refused = self.refuse(metric, answer, now)
+        if refused is not None:
+            return refused
+        return answer if memory.last is None else memory.last
+
+    def off(self, metric: str, now: float) -> Unavailable | None:
+        """Return why a metric is not to be asked for now, None where it is."""
+        memory = self._memory.get(metric)
+        return memory.off if memory is not None and now < memory.retry_at else None
+
+    def accept(self, metric: str) -> None:
+        """Note that a metric was answered."""
+        memory = self._memory.setdefault(metric, _Memory())
+        memory.strikes, memory.off, memory.retry_at = 0, None, 0.0
 
     def skip(self, metric: str, count: int) -> None:
         """Do not try the first `count` calls of a metric again: their answers make no sense."""
         self._memory.setdefault(metric, _Memory()).first = count
 
-    def _refuse(self, memory: _Memory, answer: Unavailable, now: float) -> Any | Unavailable:
+    def refuse(self, metric: str, answer: Unavailable, now: float) -> Unavailable | None:
+        """Note that a metric was refused; return why it is off now, None for a passing failure.
+
+        Raises GpuLostError and DriverGoneError.
+        """
+        memory = self._memory.setdefault(metric, _Memory())
         if answer.kind == "lost":
             raise GpuLostError(answer.reason)
         if answer.kind == "restart":
@@ -273,6 +303,6 @@ class Capabilities:
             memory.failing_since = now
         memory.strikes += 1
         if memory.strikes < STRIKES or now - memory.failing_since < STRIKE_SECONDS:
-            return answer if memory.last is None else memory.last
+            return None
         memory.off, memory.retry_at = answer, now + STRIKE_RETRY_SECONDS
         return answer

@@ -10,12 +10,16 @@ MAX_INTERVAL = 60.0
 
 
 class Pace:
-    """Shared by all threads of a poller. `code` is the exit code once the poller must end."""
+    """Shared by all threads of a poller. `code` is the exit code once the poller must end.
 
-    def __init__(self, interval: float) -> None:
+    `counters` is True while somebody looks at the GPM counters, which cost the driver more.
+    """
+
+    def __init__(self, interval: float, *, counters: bool = False) -> None:
         self._changed = threading.Condition()
         self._interval = interval
         self._paused = False
+        self.counters = counters
         self.code: int | None = None
 
     @property

@@ -82,6 +82,8 @@ def command(pace: Pace, line: bytes) -> str | None:
             pass
         case {"command": "pause" | "resume" as word}:
             pace.pause(word == "pause")
+        case {"command": "counters", "on": bool() as on}:
+            pace.counters = on
         case {"command": "stop"}:
             pace.leave(0)
         case {"command": "interval", "seconds": int() | float() as seconds} if seconds > 0:

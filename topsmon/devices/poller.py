@@ -19,9 +19,11 @@ from topsmon.devices.cpu import CpuMonitor
 from topsmon.devices.gpu_worker import Setting
 from topsmon.devices.gpus import Gpus
 from topsmon.devices.pace import Pace
-from topsmon.devices.processes import ProcessTable, own_family
+from topsmon.devices.process_lookup import are_pids_foreign, own_family
+from topsmon.devices.processes import ProcessTable
 from topsmon.devices.selection import select
 from topsmon.devices.stamp import stamp
+from topsmon.training.following import Following
 
 FIRST_WINDOW_SECONDS = 0.25
 """Time over which the first CPU load is measured, so that it need not wait a whole interval."""
@@ -52,6 +54,7 @@ class Poller:
         self._cpu = CpuMonitor(facts, setting.table, setting.root)
         wants_gpus = gpu and setting.selection.wants_gpus()
         self._gpus = Gpus(setting, self._host) if wants_gpus else None
+        self._runs = Following(facts.hostname)
 
     def begin(self) -> None:
         """Say hello, start to look for GPUs, tell the CPU's identity."""
@@ -81,7 +84,7 @@ class Poller:
         self._cpu.prime()
 
     def tick(self) -> None:
-        """Emit the CPU's and the host's readings."""
+        """Emit the CPU's and the host's readings, and what is new of training runs."""
         sample, machine = self._cpu.sample()
         self._setting.emit(machine)
         if self._wants_cpu:
@@ -89,6 +92,8 @@ class Poller:
             processes = self._cpu.processes()
             if processes is not None:
                 self._setting.emit(processes)
+        for event in self._runs.poll():
+            self._setting.emit(event)
 
     def serve(self) -> int:
         """Emit until the poller must end; return the exit code.
@@ -142,13 +147,14 @@ def run(
 ) -> int:
     """Write the event stream until interrupted, or told to end; return the exit code.
 
-    `until_stdin_closes`: we are a child of the screen, take commands and end with our input.
+    `until_stdin_closes`: we are a child of the screen, take commands and end with our input; GPM
+    counters are read while it says so. By hand they are read at once.
     Where a thread is stuck in the driver the process ends here and now. ValueError where `only`
     names a device that is not here.
     """
     if until_stdin_closes:
         pipes.become_child()
-    pace = Pace(interval)
+    pace = Pace(interval, counters=not until_stdin_closes)
     writer = pipes.Writer(pace, write)
     setting = _setting(writer.emit, pace, only, only_visible=only_visible, child=until_stdin_closes)
     if until_stdin_closes:
@@ -204,7 +210,7 @@ def _setting(
     child: bool,
     once: bool = False,
 ) -> Setting:
-    facts = host.read_facts()
+    facts = host.read_facts(host.shown_root())
     simulated = "TOPSMON_SIMULATED" in os.environ
     return Setting(
         emit=emit,
@@ -212,7 +218,8 @@ def _setting(
         selection=select(only, only_visible, os.environ),
         facts=facts,
         table=ProcessTable(
-            own_family(child_of_screen=child), foreign_pids=facts.container and not simulated
+            own_family(child_of_screen=child),
+            foreign_pids=are_pids_foreign(container=facts.container) and not simulated,
         ),
         once=once,
     )

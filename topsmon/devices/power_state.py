@@ -17,11 +17,15 @@ _BUS_ID = re.compile(r"(?:[0-9a-f]{4})?([0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-
 
 
 def is_asleep(pci_bus_id: str | None, root: Path = ROOT) -> bool:
-    """True if the device is suspended. NVML writes the PCI domain with 8 digits, sysfs with 4."""
+    """True if the device is suspended."""
+    device = sysfs_device(pci_bus_id, root)
+    return device is not None and _suspended(device)
+
+
+def sysfs_device(pci_bus_id: str | None, root: Path = ROOT) -> Path | None:
+    """Return the folder of a PCI device. NVML writes the domain with 8 digits, sysfs with 4."""
     match = _BUS_ID.fullmatch((pci_bus_id or "").lower())
-    if match is None:
-        return False
-    return _suspended(root / "sys/bus/pci/devices" / match.group(1))
+    return None if match is None else root / "sys/bus/pci/devices" / match.group(1)
 
 
 def sleeping_gpus(root: Path = ROOT) -> list[str]:

@@ -19,6 +19,8 @@ from topsmon.devices.text import valid_text
 
 LIBRARY = "libnvidia-ml.so.1"
 NO_LIBRARY = "no-library"
+_ESSENTIAL = ("_nvmlGetFunctionPointer", "NVMLError", "nvmlInit", "nvmlDeviceGetHandleByIndex")
+"""Names that every nvidia-ml-py has; other packages called pynvml lack one of them."""
 _VERSION = re.compile(r"\b(\d{3,4}(?:\.\d+){1,3})\b")
 
 
@@ -46,7 +48,22 @@ def load_binding() -> Any | Trouble:
                 f"The Python binding of NVML cannot be imported: {error}.",
                 "Install it: pip install nvidia-ml-py",
             )
+        except Exception as error:  # noqa: BLE001 - other packages of that name fail in any way
+            return impostor(f"it fails with {type(error).__name__}: {error}")
+    missing = [name for name in _ESSENTIAL if not hasattr(pynvml, name)]
+    if missing:
+        place = getattr(pynvml, "__file__", None) or "an unknown place"
+        return impostor(f"the one in {place} has no {missing[0]}")
     return pynvml
+
+
+def impostor(evidence: str) -> Trouble:
+    """The words for a module `pynvml` that is not NVIDIA's."""
+    return Trouble(
+        "binding",
+        f"The Python module pynvml is not that of nvidia-ml-py: {valid_text(evidence, 300)}.",
+        "Replace it: pip uninstall -y pynvml nvidia-ml-py; pip install nvidia-ml-py",
+    )
 
 
 def _library_loads() -> bool:

@@ -9,6 +9,7 @@ within one source host) and a `source`: a host name, or `host/device`.
 
 from topsmon.events.base import Event
 from topsmon.events.machine import (
+    Ancestor,
     Ceiling,
     Ceilings,
     Device,
@@ -64,6 +65,7 @@ __all__ = [
     "KNOWN_TAGS",
     "MAX_LINE_BYTES",
     "SCHEMA_VERSION",
+    "Ancestor",
     "AnyEvent",
     "AutocastType",
     "Ceiling",

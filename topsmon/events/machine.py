@@ -201,9 +201,10 @@ class DeviceSample(Event, frozen=True, kw_only=True, tag="sample"):
     since the driver was loaded, "aggregate" over the board's life. `throttle_ratios` are the shares
     of the time since the sample before in which clocks were held down, by reason ("power",
     "thermal", "sw_thermal", "hw_thermal", "power_brake", "sync_boost", "board_limit",
-    "reliability"). PCIe and NVLink: "transmit" leaves the GPU; `pcie_replays`, `nvlink_errors` and
-    rows and pages are counts over the driver's or the board's life. `temperature_margin_celsius`
-    is how much hotter it may get before clocks go down.
+    "reliability"). PCIe and NVLink: "transmit" leaves the GPU; where the driver's byte counters
+    wrap, PCIe rates are those of 20 ms of each second. `pcie_replays`, `nvlink_errors` and rows and
+    pages are counts over the driver's or the board's life. `temperature_margin_celsius` is how much
+    hotter it may get before clocks go down.
     """
 
     device: str
@@ -266,14 +267,23 @@ class DeviceStatus(Event, frozen=True, kw_only=True, tag="status"):
     since: float
 
 
+class Ancestor(msgspec.Struct, frozen=True, kw_only=True):
+    """A process above another one: its PID and name."""
+
+    pid: int
+    name: str | None = None
+
+
 class ProcessEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One process that uses a device.
 
     `local` False: the PID is that of another PID namespace, not ours to touch. `own` True: a
     process of topsmon. `cpu_cores` is CPU time per wall time (1.0 = one core fully used). `state`
-    is the kernel's letter where it matters: "Z" ended but not reaped, "D" stuck in the kernel.
-    `kind`: "compute", "graphics" or "both". `sm_ratio` and `memory_busy_ratio` are shares of time,
-    0..1, as the driver tells them per process. `started` is wall-clock time.
+    is the kernel's letter where it matters: "Z" ended but not reaped, "D" stuck in the kernel, "T"
+    stopped. `kind`: "compute", "graphics" or "both". `sm_ratio` and `memory_busy_ratio` are shares
+    of time, 0..1, as the driver tells them per process; None: no sample. `started` is wall-clock
+    time, `start_ticks` the kernel's own figure: with the PID it names a process for ever.
+    `ancestors` are its parent, the parent's parent and so on.
     """
 
     pid: int
@@ -292,10 +302,15 @@ class ProcessEntry(msgspec.Struct, frozen=True, kw_only=True):
     host_memory_bytes: int | None = None
     started: float | None = None
     gpu_instance: int | None = None
+    start_ticks: int | None = None
+    ancestors: tuple[Ancestor, ...] = ()
 
 
 class Processes(Event, frozen=True, kw_only=True, tag="processes"):
-    """Compute processes on a device; `entries` None: could not be read, because `reason`."""
+    """Processes on a device; `entries` None: could not be read, because `reason`.
+
+    With entries, `reason` says what the driver does not tell of them.
+    """
 
     device: str
     entries: tuple[ProcessEntry, ...] | None
