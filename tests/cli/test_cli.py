@@ -217,3 +217,26 @@ def test_every_command_has_a_help_of_its_own() -> None:
         result = run(name, "--help")
         assert result.returncode == 0
         assert result.stdout.startswith(f"Usage: topsmon {name}".encode())
+
+
+def test_a_run_that_has_failed_is_told_but_is_no_fault_of_the_machine(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    folder.mkdir(mode=0o700)
+    # A process that starts a ring, says how it ends, and is gone.
+    script = (
+        "from topsmon.training.recorder.ring import RingWriter, identity_of_process\n"
+        "ring = RingWriter.create({**identity_of_process(), 'command': 'python train.py'})\n"
+        "ring.event('exception', 3, 'boom', ('ValueError',))\n"
+        "ring.event('end', 3, 'exit code 1', values={'exit_code': 1})\n"
+        "ring.close()\n"
+    )
+    environment = {"TOPSMON_DIR": str(folder)}
+    subprocess.run(
+        [sys.executable, "-c", script], check=True, env={**os.environ, **environment}, timeout=60
+    )
+    result = run("--once", "--json", **environment)
+    document = json.loads(result.stdout)
+    assert [one["condition"] for one in document["runs"]] == ["failed"]
+    codes = {one["code"]: one["severity"] for one in document["findings"]}
+    assert codes["run-failed"] in {"warn", "fail"}
+    assert result.returncode == 0

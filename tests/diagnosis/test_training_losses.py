@@ -94,6 +94,28 @@ def test_a_module_that_could_not_be_seen_is_said_to_be_so() -> None:
     assert "module not seen: compiled modules show no layers" in found.evidence
 
 
+def test_a_bad_batch_is_the_cause_not_the_weights_that_it_has_ruined() -> None:
+    batch = event(
+        "nonfinite-output",
+        4,
+        number=1,
+        message="the input batch is not finite",
+        values={"input_finite": 0.0},
+    )
+    later = event(
+        "nonfinite-output",
+        40,
+        number=2,
+        names=("0",),
+        message="Linear, whose own weights are not finite",
+        values={"weights_finite": 0.0},
+    )
+    found = findings(folded([*good(50), *bad_losses(40)]), batch, later)["loss-nan-forward"]
+    assert found.cause == "the input batch is not finite"
+    assert "Check the data" in found.remedy
+    assert "clip" not in found.remedy
+
+
 FOUR = event(
     "nonfinite-gradients",
     1,

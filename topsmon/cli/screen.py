@@ -16,7 +16,7 @@ from topsmon.cli.common import (
 
 
 def snapshot(common: Common, *, as_json: bool) -> int:
-    """Print one snapshot; the exit code follows the worst finding."""
+    """Print one snapshot; the exit code follows the worst finding about what lives now."""
     state = remembering_state(common)
     from topsmon import diagnosis
     from topsmon.report import once
@@ -27,7 +27,8 @@ def snapshot(common: Common, *, as_json: bool) -> int:
         write_bytes(once.to_json(state, findings, now))
     else:
         write_text(once.text(state, findings, now, ascii_only=common.ascii_for(sys.stdout)))
-    return exit_code([finding.severity for finding in findings])
+    ended = {run.key for run in state.runs.values() if run.ended}
+    return exit_code([finding.severity for finding in findings if finding.run not in ended])
 
 
 def screen(common: Common, *, bench: bool, theme: str | None, mouse: bool) -> int:

@@ -22,6 +22,7 @@ from topsmon.units import (
     duration,
     percent,
     plain,
+    si,
     significant,
 )
 
@@ -29,6 +30,8 @@ WIDTH = 80
 HEAD = 11
 RANKS_SHOWN = 16
 """Lines of single ranks; more are counted."""
+STEPS_FOR_A_MEAN = 1000
+"""Before so many steps the recorder's mean cost a step is mostly that of its beginning."""
 OF_THE_RUN = frozenset({"run-failed", "run-killed", "run-gone"})
 """How a run ended is said beside its name; its verdict is about its training."""
 
@@ -258,7 +261,9 @@ def _speed(window: events.RunWindow) -> str:
 
 
 def _recorder(totals: events.RunTotals) -> str:
-    text = f"{totals.recorder_seconds / totals.steps * 1e6:.0f} us a step by its own measure"
+    text = f"took {si(totals.recorder_seconds, 's', 3)} in all by its own measure"
+    if totals.steps >= STEPS_FOR_A_MEAN:
+        text += f", {totals.recorder_seconds / totals.steps * 1e6:.0f} us a step"
     if totals.dropped:
         text += f", {counted(totals.dropped, 'reading')} dropped rather than waited for"
     if totals.errors:

@@ -50,12 +50,18 @@ def loss_not_finite(watched: Watched) -> Iterator[events.Finding]:
         title=_title(sample, count, is_now=is_now),
         cause=_cause(watched, protected=protected),
         evidence=tuple(_evidence(watched, sample, count)),
-        remedy=REMEDY if protected else f"{UNPROTECTED} {REMEDY}",
+        remedy=_remedy(watched, protected=protected),
         basis="torch/amp/grad_scaler.py" if protected else "no loss scaler: nothing skips a step",
     )
 
 
+INPUT_REMEDY = "Check the data: skip or repair batches with NaN or inf before the model sees them."
 UNPROTECTED = "Restore a checkpoint from before if weights are NaN; skip such batches yourself."
+
+
+def _remedy(watched: Watched, *, protected: bool) -> str:
+    remedy = INPUT_REMEDY if input_is_bad(culprit(watched)) else REMEDY
+    return remedy if protected else f"{UNPROTECTED} {remedy}"
 
 
 def _while_calibrating(sample: events.RunSample) -> bool:
@@ -76,27 +82,41 @@ def _title(sample: events.RunSample, count: int, *, is_now: bool) -> str:
     return f"loss was not finite in {counted(count, 'step')}{since}"
 
 
+def culprit(watched: Watched) -> events.RunEvent | None:
+    """The newest look at where a loss went bad; weights already ruined only say that it did."""
+    looks = watched.happened("nonfinite-output")
+    telling = [look for look in looks if look.values.get("weights_finite") != 0]
+    return (telling or looks or [None])[-1]
+
+
+def input_is_bad(look: events.RunEvent | None) -> bool:
+    """True when the very batch held NaN or inf: the model is not to blame."""
+    return look is not None and look.values.get("input_finite") == 0
+
+
 def _cause(watched: Watched, *, protected: bool) -> str:
-    culprit = watched.run.latest("nonfinite-output")
+    look = culprit(watched)
     harm = "" if protected else "; nothing skips such a step, so it goes into the weights"
-    if culprit is None:
+    if input_is_bad(look):
+        return f"the input batch is not finite{harm}"
+    if look is None or not look.names:
         return f"the forward pass made it{harm}"
-    if not culprit.names:
-        return f"the forward pass made it{harm}"
-    kind = f" ({plain(culprit.message, 40)})" if culprit.message else ""
-    return f"first bad output: {names_text(culprit.names, 1)}{kind}{harm}"
+    kind = f" ({plain(look.message, 40)})" if look.message else ""
+    return f"first bad output: {names_text(look.names, 1)}{kind}{harm}"
 
 
 def _evidence(watched: Watched, sample: events.RunSample, count: int) -> Iterator[str]:
     totals, window = sample.totals, sample.window
     yield f"{count:,} of {totals.steps:,} losses, {window.nonfinite_losses:,} in the last window"
-    culprit = watched.run.latest("nonfinite-output")
-    if culprit is not None and culprit.names:
-        yield f"module {names_text(culprit.names, 1)} at step {culprit.step:,}, in forward order"
-    elif culprit is not None:
-        yield f"module not seen: {plain(culprit.message, 120)}"
-    else:
+    look = culprit(watched)
+    if look is None:
         yield "which module made it is not known: none was watched in a later bad step"
+    elif look.names:
+        yield f"module {names_text(look.names, 1)} at step {look.step:,}, in forward order"
+    elif look.values:
+        yield f"seen at step {look.step:,}: {plain(look.message, 160)}"
+    else:
+        yield f"module not seen: {plain(look.message, 120)}"
     if watched.scaler is not None:
         yield f"{totals.skipped:,} steps skipped by the loss scaler"
 
