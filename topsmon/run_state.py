@@ -54,9 +54,7 @@ class RunState:
     @property
     def name(self) -> str:
         """What is trained, as people call it: "train.py", the script without its interpreter."""
-        words = command_words(self.identity.command, 400).split(" ")
-        if words[0].lower().startswith(("python", "pypy")):
-            words = _script(words[1:]) or words
+        words = script_words(self.identity.command) or [""]
         return words[0][:40].rpartition("/")[2] or words[0][:40] or f"PID {self.identity.pid}"
 
     @property
@@ -100,15 +98,21 @@ class RunState:
                 self.status, self.status_seen = event, now
 
 
-def _script(words: list[str]) -> list[str]:
-    """The words from the script or module on: "-u -m package.train" -> "package.train"."""
+def script_words(command: str) -> list[str]:
+    """The words of a command line without its interpreter and the interpreter's own options.
+
+    "python3 -u -m package.train --lr 1" -> ["package.train", "--lr", "1"].
+    """
+    words = command_words(command, 400).split()
+    if not words or not words[0].lower().startswith(("python", "pypy")):
+        return words
     valued = False
-    for place, word in enumerate(words):
+    for place, word in enumerate(words[1:], start=1):
         if word == "-m":
-            return words[place + 1 :]
+            return words[place + 1 :] or words
         if word == "-c":
-            return []
+            return words
         if not word.startswith("-") and not valued:
             return words[place:]
         valued = word in {"-W", "-X"}
-    return []
+    return words

@@ -21,7 +21,7 @@ OVERFLOW_STREAK = 3
 SAME_PARAMETERS, SAME_SKIPS = 3, 3
 SPIKE_DEVIATIONS, SPIKE_TIMES, SPIKE_STEPS = 10.0, 3.0, 50
 """A spike is above the median by so many median absolute deviations *and* times; before so many
-steps the median is none."""
+steps the median is none, and large norms in the first of them are the warm-up's."""
 CLIPPED_ALWAYS, CLIP_CALLS = 0.95, 50
 ZEROS_MANY, ZEROS_ALL, ZEROS_FALL = 0.5, 0.999, 0.5
 """ReLU, sparse embeddings and frozen layers make zeros too, but no larger scale removes those."""
@@ -173,7 +173,8 @@ def gradient_spike(watched: Watched) -> Iterator[events.Finding]:
         return
     limit = max(median + SPIKE_DEVIATIONS * deviation, SPIKE_TIMES * median)
     now = newest is not None and newest > limit
-    norm = newest if now else highest
+    warm_up = sample.step - window.steps < SPIKE_STEPS
+    norm = newest if now or warm_up else highest
     if norm is None or norm <= limit or limit <= 0:
         return
     most = known(sample.clip_max_norm)

@@ -86,7 +86,7 @@ def culprit(watched: Watched) -> events.RunEvent | None:
     """The newest look at where a loss went bad; weights already ruined only say that it did."""
     looks = watched.happened("nonfinite-output")
     telling = [look for look in looks if look.values.get("weights_finite") != 0]
-    return (telling or looks or [None])[-1]
+    return next(reversed(telling or looks), None)
 
 
 def input_is_bad(look: events.RunEvent | None) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from topsmon import events
-from topsmon.run_state import RunState
+from topsmon.run_state import RunState, script_words
 from topsmon.tui.view import SEVERITY_ROLES
 from topsmon.units import command_words, duration, plain, si, significant
 
@@ -28,7 +27,6 @@ WITHOUT_WORDS: dict[events.RunCondition, str] = {
     "gone": "ended without a word, or not to be seen from here",
 }
 """What is said of a condition that came without details."""
-_PYTHON = re.compile(r"python[0-9.]*$")
 
 
 def state_word(run: RunState, findings: Sequence[events.Finding]) -> tuple[str, str]:
@@ -46,11 +44,7 @@ def state_word(run: RunState, findings: Sequence[events.Finding]) -> tuple[str, 
 
 def command_name(identity: events.Run, limit: int) -> str:
     """What was started, without the interpreter: "train.py --epochs 3"; safe to draw."""
-    words = identity.command.split()
-    if len(words) > 1 and _PYTHON.search(words[0]):
-        words = words[1:]
-    if len(words) > 1 and words[0] == "-m":
-        words = words[1:]
+    words = script_words(identity.command)
     return command_words(" ".join(words), limit) if words else f"PID {identity.pid}"
 
 
