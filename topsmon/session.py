@@ -12,7 +12,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +40,13 @@ SAVE_SECONDS = 30.0
 NO_BENCHMARKS = "benchmarks are switched off (--no-bench)"
 POLLER = "poller"
 PROBES = Path(__file__).parent / "probes"
+BURST_EVENTS = (
+    events.ProbeStarted,
+    events.RateMeasured,
+    events.ProbeResult,
+    events.ProbeUnsupported,
+)
+"""A prober computes from the first of these to one of the others, or to its own end."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +74,7 @@ class Session:
         self.precisions = options.precisions
         self.paused = False
         self.counters = True
+        self.listeners: list[Callable[[events.AnyEvent], None]] = []
         self._burst_ends: dict[str, float] = {}
         self.torch_problem: str | None = None if options.benchmarks else NO_BENCHMARKS
         self._poller: Worker | None = None
@@ -180,9 +188,9 @@ class Session:
         elif isinstance(event, events.DeviceSample):
             ended = self._burst_ends.get(event.device)
             event = mark_burst(event, self.state.devices.get(event.device), ended)
-        if isinstance(event, (events.ProbeStarted, events.RateMeasured, events.ProbeResult)):
+        if isinstance(event, BURST_EVENTS):
             self._burst_ends[event.device] = event.monotonic
-        self.state.apply(event, now)
+        self._fold(event)
         match event:
             case events.Device():
                 self._recall(event.device)
@@ -196,6 +204,15 @@ class Session:
         if self._save_due and now - self._saved > SAVE_SECONDS:
             self._save()
 
+    def _fold(self, event: events.AnyEvent) -> None:
+        """Fold an event into the state and hand it on as it was folded."""
+        self.state.apply(event, time.monotonic())
+        self._tell(event)
+
+    def _tell(self, event: events.AnyEvent) -> None:
+        for listener in self.listeners:
+            listener(event)
+
     def _count_crash(self, event: events.Worker) -> None:
         """Leave out a precision that ended its prober twice: it would do so for ever."""
         key = event.worker.removeprefix("prober ")
@@ -205,6 +222,7 @@ class Session:
         precision = device.prober.measuring
         if precision is None:
             return
+        self._burst_ends[key] = event.monotonic
         self._crashes[key, precision] += 1
         if self._crashes[key, precision] >= CRASHES_TO_LEAVE_OUT:
             reason = f"left out: it ended the worker {CRASHES_TO_LEAVE_OUT} times ({event.detail})"
@@ -216,7 +234,7 @@ class Session:
                 precision=precision,
                 reason=plain(reason, 200),
             )
-            self.state.apply(refusal, time.monotonic())
+            self._fold(refusal)
 
     def _wanted(self, key: str) -> list[str]:
         """The precisions to measure on a device: those chosen, less those that crash it."""
@@ -268,7 +286,7 @@ class Session:
             message=f"driver library crashed: {event.detail}",
             remedy="Update or reinstall the NVIDIA driver; the GPUs are not read any more.",
         )
-        self.state.apply(crashed, time.monotonic())
+        self._fold(crashed)
         self._start_poller()
 
     # The probers ----------------------------------------------------------------------------------
@@ -336,8 +354,15 @@ class Session:
 
     def _note_idle(self, device: DeviceState, reason: str) -> None:
         if device.prober.idle_reason != reason:
-            device.prober.idle_reason = reason
-            self.state.version += 1
+            self._fold(
+                events.ProberIdle(
+                    time=time.time(),
+                    monotonic=time.monotonic(),
+                    source=device.identity.source,
+                    device=device.key,
+                    reason=reason,
+                )
+            )
 
     def _duty(self, key: str) -> float:
         return ASKED_DUTY if key in self._asked else BACKGROUND_DUTY
@@ -405,6 +430,7 @@ class Session:
     def _recall(self, key: str) -> None:
         for result in self._remembered.pop(key, []):
             self.state.remember(result)
+            self._tell(msgspec.structs.replace(result, earlier_session=True))
 
     def _save(self) -> None:
         self._saved, self._save_due = time.monotonic(), False

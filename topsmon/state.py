@@ -10,8 +10,11 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+import msgspec
+
 from topsmon import events
 from topsmon.ceilings.measured import at_measured_clock
+from topsmon.growth import Growth
 from topsmon.run_state import RUN_EVENTS, AnyRunEvent, RunState
 from topsmon.units import PRECISIONS
 
@@ -19,10 +22,14 @@ HISTORY_LENGTH = 480
 """Samples kept per device and quantity: 4 min at 2 Hz."""
 RECENT_LENGTH = 24
 """Whole samples kept per device, for rules that look back a few seconds."""
+SLICES_RECENT_LENGTH = 12
+"""Readings of the MIG instances kept per device; they come about once a second."""
 RATE_HISTORY_LENGTH = 120
 ENDED_RUNS_KEPT = 32
 """The runs that ended last; a machine that trains for months must not fill the memory."""
 XIDS_KEPT = 32
+GROWING = ("pcie_replays", "nvlink_errors", "ecc_corrected_volatile", "ecc_uncorrected_aggregate")
+"""Counts of errors in a sample that tell something only by their growth."""
 
 
 @dataclass
@@ -59,6 +66,22 @@ class PrecisionState:
             return max(alike, key=lambda result: result.rate_ops_per_second or 0.0)
         return self.latest or self.remembered
 
+    def take(self, result: events.RateMeasured) -> None:
+        """Fold one result in; the history is the caller's, who knows the ceiling."""
+        if result.earlier_session:
+            self.remembered = msgspec.structs.replace(result, earlier_session=False)
+            return
+        self.latest = result
+        self.unsupported = None
+        if result.correct is False:
+            self.wrong = result
+        if result.shape is not None and result.rate_ops_per_second is not None:
+            before = self.by_shape.get(result.shape)
+            if _much_slower(result, before):
+                self.by_shape.clear()
+            if result.valid or before is None or not before.valid:
+                self.by_shape[result.shape] = result
+
     @property
     def is_remembered(self) -> bool:
         """True when the result to show was measured by an earlier session."""
@@ -80,7 +103,8 @@ class DeviceState:
     """One device: identity, ceilings, the latest of each kind of event, histories.
 
     `refused` says why a laboratory probe cannot run on it. `busy`, `memory_busy`, `power_watts`,
-    `clock_mhz` hold one value a sample, None where it was not measured.
+    `clock_mhz` hold one value a sample, None where it was not measured. `growth` has the counts of
+    errors that have grown since the first sample, `most_links_up` the most NVLinks seen up.
     """
 
     identity: events.Device
@@ -91,6 +115,9 @@ class DeviceState:
     status_seen: float | None = None
     processes: events.Processes | None = None
     slices: events.Slices | None = None
+    recent_slices: deque[events.Slices] = field(
+        default_factory=lambda: deque(maxlen=SLICES_RECENT_LENGTH)
+    )
     xids: deque[events.Xid] = field(default_factory=lambda: deque(maxlen=XIDS_KEPT))
     prober: ProberState = field(default_factory=ProberState)
     highest_clock_mhz: float | None = None
@@ -106,6 +133,8 @@ class DeviceState:
     power_watts: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
     clock_mhz: deque[float | None] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
     times: deque[float] = field(default_factory=lambda: deque(maxlen=HISTORY_LENGTH))
+    growth: dict[str, Growth] = field(default_factory=lambda: {name: Growth() for name in GROWING})
+    most_links_up: int | None = None
 
     @property
     def key(self) -> str:
@@ -258,7 +287,7 @@ class State:
             return
         if isinstance(event, (events.Finding, events.CheckResult)):
             return  # drawn from the state, not part of it
-        if isinstance(event, (events.Hello, events.Host, events.HostSample)):
+        if isinstance(event, (events.Hello, events.Host, events.HostSample, events.Recording)):
             self._apply_host(event)
         elif isinstance(event, events.Problem):
             if event.code is None:
@@ -276,7 +305,9 @@ class State:
             else:
                 _apply_device(device, event, now)
 
-    def _apply_host(self, event: events.Hello | events.Host | events.HostSample) -> None:
+    def _apply_host(
+        self, event: events.Hello | events.Host | events.HostSample | events.Recording
+    ) -> None:
         if isinstance(event, events.Hello):
             if self.hello is None or event.role == "poller":
                 self.hello = event
@@ -287,6 +318,8 @@ class State:
                 for device in self.devices.values():
                     device.status = device.status_seen = None
                     device.reported = False
+        elif isinstance(event, events.Recording):
+            self.interval, self.sampling_since = event.interval, event.sampling_since
         elif isinstance(event, events.Host):
             self.host = event
         elif isinstance(event, events.HostSample):
@@ -356,7 +389,7 @@ class State:
             return False
         if device.prober.measuring is not None:
             return False
-        users = [entry for entry in known if not entry.own]
+        users = [entry for entry in known if not entry.own and entry.kind != "graphics"]
         if len(users) != 1:
             return False
         local = users[0].local and run.identity.local
@@ -393,10 +426,8 @@ def _apply_device(device: DeviceState, event: events.AnyEvent, now: float) -> No
             device.status, device.status_seen = event, now
         case events.Processes():
             device.processes = event
-        case events.Slices():
-            device.slices = event
-        case events.Xid():
-            device.xids.append(event)
+        case events.Slices() | events.Xid():
+            _apply_report(device, event)
         case events.RateMeasured():
             _apply_rate(device, event)
         case events.ProbeResult():
@@ -416,6 +447,14 @@ def _apply_device(device: DeviceState, event: events.AnyEvent, now: float) -> No
             pass
 
 
+def _apply_report(device: DeviceState, event: events.Slices | events.Xid) -> None:
+    if isinstance(event, events.Xid):
+        device.xids.append(event)
+    else:
+        device.slices = event
+        device.recent_slices.append(event)
+
+
 def _apply_refusal(device: DeviceState, event: events.ProbeUnsupported) -> None:
     device.prober.measuring = None
     if event.precision in device.rates:
@@ -432,6 +471,12 @@ def _apply_sample(device: DeviceState, sample: events.DeviceSample, now: float) 
     device.power_watts.append(sample.power_watts)
     device.clock_mhz.append(sample.sm_clock_mhz)
     device.times.append(sample.monotonic)
+    for name, growth in device.growth.items():
+        count = getattr(sample, name)
+        if count is not None:
+            growth.add(sample.monotonic, count)
+    if sample.nvlink_links_up is not None:
+        device.most_links_up = max(device.most_links_up or 0, sample.nvlink_links_up)
 
 
 def _apply_rate(device: DeviceState, result: events.RateMeasured) -> None:
@@ -440,16 +485,9 @@ def _apply_rate(device: DeviceState, result: events.RateMeasured) -> None:
     if precision is None:
         return
     _learn_clock(device, result)
-    precision.latest = result
-    precision.unsupported = None
-    if result.correct is False:
-        precision.wrong = result
-    if result.shape is not None and result.rate_ops_per_second is not None:
-        before = precision.by_shape.get(result.shape)
-        if _much_slower(result, before):
-            precision.by_shape.clear()
-        if result.valid or before is None or not before.valid:
-            precision.by_shape[result.shape] = result
+    precision.take(result)
+    if result.earlier_session:
+        return
     ratio = device.ratio(result.precision)
     if ratio is not None and result.valid:
         precision.history.append(ratio)

@@ -11,16 +11,22 @@ from topsmon import events
 from topsmon.diagnosis import (
     availability,
     ceiling,
+    cooling,
     cpu,
     driver,
     health,
     link,
     memory,
+    memory_wear,
+    nvlink,
+    permissions,
     power,
+    settings,
     sharing,
     slow,
     throttle,
     wrong,
+    xid,
 )
 from topsmon.diagnosis.observe import unread_since
 from topsmon.state import DeviceState, State
@@ -48,14 +54,24 @@ RULES: tuple[Rule, ...] = (
     availability.stale,
     availability.in_error,
     wrong.wrong_result,
+    xid.xid_errors,
     health.memory_errors,
+    memory_wear.errors_rising,
+    memory_wear.pages_retired,
     health.nothing_computed,
     health.readings_impossible,
     health.row_remap_pending,
     slow.slow,
     throttle.throttled,
+    cooling.memory_hot,
+    cooling.fan,
     power.power_limit_low,
     link.reduced_link,
+    link.replays_rising,
+    nvlink.links_down,
+    nvlink.link_errors,
+    permissions.permission_lost,
+    settings.compute_mode,
     memory.memory_full,
     cpu.cpu_time_missing,
     cpu.threads_misfit,
@@ -65,6 +81,10 @@ RULES: tuple[Rule, ...] = (
     sharing.starved,
     ceiling.above_rated,
     ceiling.no_ceiling,
+    cooling.little_margin,
+    memory_wear.rows_remapped,
+    permissions.counters_lost,
+    settings.persistence_off,
     throttle.unknown_reason,
     training_runs,
 )
@@ -102,7 +122,7 @@ def diagnose(state: State, now: float) -> tuple[events.Finding, ...]:
     unread = {device.key for device in state.gpus() if unread_since(state, device) is not None}
     for rule in RULES:
         for finding in rule(state, now):
-            if finding.device in unread and finding.code not in STILL_TRUE:
+            if finding.device in unread and not _still_true(finding):
                 continue
             about = finding.title if finding.device is None else ""
             found.setdefault((finding.device, finding.run, finding.code, about), finding)
@@ -120,6 +140,10 @@ def diagnose(state: State, now: float) -> tuple[events.Finding, ...]:
             ),
         )
     )
+
+
+def _still_true(finding: events.Finding) -> bool:
+    return finding.code in STILL_TRUE or finding.code.startswith(xid.PREFIX)
 
 
 def of_run(state: State, key: str, now: float) -> tuple[events.Finding, ...]:

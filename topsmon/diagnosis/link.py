@@ -1,4 +1,7 @@
-"""Rule: a PCIe link below its maximum under load. At rest a link trains down, which is no fault."""
+"""Rules: a PCIe link below its maximum under load, and one that has to send again.
+
+At rest a link trains down, which is no fault.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,15 @@ from collections.abc import Iterator
 from topsmon import events
 from topsmon.diagnosis.observe import live_gpus, recent, under_load
 from topsmon.diagnosis.words import finding, lspci_address
-from topsmon.state import State
+from topsmon.state import DeviceState, State
+from topsmon.units import duration
 
 TRANSFERS_PER_SECOND = {1: 2.5e9, 2: 5e9, 3: 8e9, 4: 16e9, 5: 32e9}
 """Per lane and direction, PCI Express base specification."""
 CODING = {1: 0.8, 2: 0.8, 3: 128 / 130, 4: 128 / 130, 5: 128 / 130}
+REPLAYS_PER_MINUTE = 8
+"""More than this is a bad link (NVIDIA DCGM, dcgm_gpu_hardware_limits.h, MAX_PCIREPLAY_RATE)."""
+REPLAY_WINDOW_SECONDS = 300.0
 WORKING_STATES = (0, 1, 2, 3)
 """Performance states in which compute runs; in a lower one the link may rest."""
 
@@ -56,7 +63,6 @@ def reduced_link(state: State, now: float) -> Iterator[events.Finding]:
             continue
         if not all(is_reduced(past) for past in samples):
             continue
-        address = lspci_address(device.identity.pci_bus_id or "")
         yield finding(
             sample,
             device,
@@ -67,9 +73,41 @@ def reduced_link(state: State, now: float) -> Iterator[events.Finding]:
             cause="the slot, riser, BIOS setting or a bad contact limits the link",
             evidence=_evidence(sample),
             remedy="Use an x16 slot, reseat the board or riser, check the BIOS link setting.",
-            command=f"sudo lspci -vv -s {address} | grep LnkSta" if address else "",
+            command=_lspci(device, "LnkSta"),
             basis="NVML current and maximum link; PCI Express base specification",
         )
+
+
+def replays_rising(state: State, now: float) -> Iterator[events.Finding]:
+    """Packets sent again, in several readings: one burst after a reset is no fault."""
+    for device in live_gpus(state, now):
+        sample = device.sample
+        if sample is None or sample.pcie_replays is None:
+            continue
+        rise = device.growth["pcie_replays"].within(REPLAY_WINDOW_SECONDS, sample.monotonic)
+        if rise.times < 2 or rise.per_minute() <= REPLAYS_PER_MINUTE:
+            continue
+        yield finding(
+            sample,
+            device,
+            code="pcie-replays",
+            severity="warn",
+            word="SLOW",
+            title=f"PCIe link sends again: {rise.added} replays in {duration(rise.seconds)}",
+            cause="transmission errors: a bad contact, riser, cable or slot",
+            evidence=(
+                f"{sample.pcie_replays} replays since the driver was loaded",
+                *([f"link {link}"] if (link := describe(sample, loaded=True)) else []),
+            ),
+            remedy="Reseat the board and its riser or cable; try another slot.",
+            command=_lspci(device, "-E 'LnkSta|DevSta|CESta'"),
+            basis=f"more than {REPLAYS_PER_MINUTE} a minute (NVIDIA DCGM's limit)",
+        )
+
+
+def _lspci(device: DeviceState, what: str) -> str:
+    address = lspci_address(device.identity.pci_bus_id or "")
+    return f"sudo lspci -vv -s {address} | grep {what}" if address else ""
 
 
 def _evidence(sample: events.DeviceSample) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from topsmon import events
 from topsmon.run_state import RunState
@@ -28,6 +29,22 @@ PRECISION_OF_TYPE = {
     "float16": "fp16",
     "bfloat16": "bf16",
 }
+
+
+class Rated(Protocol):
+    """What is asked of a device here: a `DeviceState`, or a device of a fleet."""
+
+    identity: events.Device
+
+    @property
+    def key(self) -> str:
+        """The device's key in events."""
+
+    def ceiling(self, precision: str) -> events.Ceiling | None:
+        """The ceiling of a measured precision."""
+
+    def absence(self, precision: str) -> str | None:
+        """Why a precision has no ceiling."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,7 @@ def of_run(state: State, run: RunState) -> Mfu:
     """
     device = state.device_of(run)
     if device is None:
-        return _sum(None, [run])
+        return of_ranks(None, [run])
     ranks = [
         other
         for other in state.runs.values()
@@ -76,13 +93,13 @@ def of_run(state: State, run: RunState) -> Mfu:
         and other.ended == run.ended
         and state.device_of(other) is device
     ]
-    return _sum(device, ranks)
+    return of_ranks(device, ranks)
 
 
 def of_device(state: State, device: DeviceState) -> Mfu | None:
     """The utilisation of a device by all runs that live on it, None where there is none."""
     runs = [run for run in state.runs.values() if not run.ended and state.device_of(run) is device]
-    return _sum(device, runs) if runs else None
+    return of_ranks(device, runs) if runs else None
 
 
 def words(mfu: Mfu) -> str:
@@ -106,7 +123,8 @@ def words(mfu: Mfu) -> str:
     return f"{line} ({', '.join(notes)})"
 
 
-def _sum(device: DeviceState | None, runs: Iterable[RunState]) -> Mfu:
+def of_ranks(device: Rated | None, runs: Iterable[RunState]) -> Mfu:
+    """The utilisation of a device by these runs, of which there is at least one."""
     own = [(run, _flops_per_second(run)) for run in runs]
     keys = tuple(run.key for run, _ in own)
     key = device.key if device is not None else None
@@ -124,7 +142,7 @@ def _sum(device: DeviceState | None, runs: Iterable[RunState]) -> Mfu:
     return _against_ceiling(total, device, own[0][0])
 
 
-def _against_ceiling(mfu: Mfu, device: DeviceState | None, run: RunState) -> Mfu:
+def _against_ceiling(mfu: Mfu, device: Rated | None, run: RunState) -> Mfu:
     if device is None:
         return replace(mfu, ceiling_absence="the device of this run is not known")
     precision = precision_of(run, device)
@@ -143,7 +161,7 @@ def _against_ceiling(mfu: Mfu, device: DeviceState | None, run: RunState) -> Mfu
     )
 
 
-def precision_of(run: RunState, device: DeviceState) -> str | None:
+def precision_of(run: RunState, device: Rated) -> str | None:
     """What the run's matrix products compute in: autocast's type, else that of its parameters."""
     autocast = run.sample.autocast if run.sample is not None else None
     if autocast is not None:

@@ -101,13 +101,13 @@ def under_load(device: DeviceState) -> bool:
 
 
 def other_processes(device: DeviceState) -> tuple[events.ProcessEntry, ...]:
-    """Compute processes on a device that are not topsmon's own.
+    """Compute processes on a device that are not topsmon's own; a desktop's are left out.
 
     In a container the driver reports PIDs of the host, so while a prober runs one such entry is
     taken as the prober's.
     """
     entries = device.processes.entries if device.processes is not None else None
-    others = [entry for entry in entries or () if not entry.own]
+    others = [entry for entry in entries or () if not entry.own and entry.kind != "graphics"]
     if device.identity.kind == "gpu" and device.prober.ready is not None:
         foreign = next((entry for entry in others if not entry.local), None)
         others = [entry for entry in others if entry is not foreign]

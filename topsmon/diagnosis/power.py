@@ -34,11 +34,17 @@ def is_laptop(device: DeviceState) -> bool:
     return "Laptop GPU" in device.identity.name or "Max-Q" in device.identity.name
 
 
+def default_limit(device: DeviceState) -> float | None:
+    """The board's default limit in W: as read last, else as read with its identity."""
+    now = device.sample.power_limit_default_watts if device.sample is not None else None
+    return now if now is not None else device.identity.power_limit_default_watts
+
+
 def lowered_limit(device: DeviceState) -> LoweredLimit | None:
     """The enforced limit and its reference where it is lower; None where either is unknown."""
     limit = device.sample.power_limit_watts if device.sample is not None else None
     laptop = is_laptop(device)
-    default, most = device.identity.power_limit_default_watts, device.identity.power_limit_max_watts
+    default, most = default_limit(device), device.identity.power_limit_max_watts
     reference = (most or default) if laptop else default
     if limit is None or limit <= 0 or reference is None or limit >= reference * (1 - TOLERANCE):
         return None

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from topsmon import events
 from topsmon.diagnosis import clock_events
-from topsmon.diagnosis.observe import live_gpus, under_load
+from topsmon.diagnosis.observe import live_gpus, mean, under_load
 from topsmon.diagnosis.words import finding, nvidia_smi
 from topsmon.state import DeviceState, State
+from topsmon.units import percent
 
 NEAR_LIMIT = 5
 """Degrees below the slowdown temperature within which heat is the plain explanation."""
 CUT_CLOCK = 0.6
 """A hardware slowdown cuts clocks by 2 or more: at this share of the maximum it shows."""
 BASIS = "NVIDIA nvml.h, nvmlClocksEventReasons; two samples in a row"
+TIME_BASIS = "NVML's counters of throttled time (NVML_FI_DEV_PERF_POLICY_*, CLOCKS_EVENT_REASON_*)"
+LEAST_TIME = 0.05
+"""Share of the latest time from which on counted time alone is a fault, however short each blip."""
+LEAST_SAMPLES = 4
+MANY_SAMPLES, MOST_UNSEEN = 8, 0.5
+"""What holds for half of the time is missed by eight samples once in 256 times."""
+BITS = {
+    "hw_thermal": clock_events.HW_THERMAL,
+    "sw_thermal": clock_events.SW_THERMAL,
+    "thermal": clock_events.SW_THERMAL,
+    "power_brake": clock_events.POWER_BRAKE,
+}
+"""Counters of throttled time that count a fault, and the event bit that means the same."""
 
 
 class Fault(NamedTuple):
@@ -64,7 +78,7 @@ def throttled(state: State, now: float) -> Iterator[events.Finding]:
 
 
 def of_device(state: State, device: DeviceState) -> Iterator[events.Finding]:
-    """The faults of one device that two samples in a row show.
+    """The faults of one device that two samples in a row show, or the counted time.
 
     A snapshot has one sample: there a second witness beside the bit must confirm it, else it is a
     note.
@@ -74,23 +88,66 @@ def of_device(state: State, device: DeviceState) -> Iterator[events.Finding]:
         return
     masks = [past.clock_event_mask for past in device.recent]
     single = len(masks) == 1
-    mask = (masks[0] or 0) if single else clock_events.sustained(masks)
+    seen = (masks[0] or 0) if single else clock_events.sustained(masks)
+    times = counted_times(device.recent)
+    mask = seen | _counted_mask(device, times)
     for fault in faults_in(mask):
         once = single and not _is_witnessed(fault, sample, device)
-        severe = fault.mask != clock_events.THERMAL or bool(mask & clock_events.HW_THERMAL)
+        severe = fault.mask != clock_events.THERMAL or bool(seen & clock_events.HW_THERMAL)
         yield finding(
             sample,
             device,
             code=fault.code,
-            severity="info" if once else "fail" if severe else "warn",
+            severity="info" if once else "fail" if severe and seen & fault.mask else "warn",
             word="note" if once else fault.word,
             title=_title(fault, mask, sample, device) + (" (one sample)" if once else ""),
             cause=_cause(fault, sample, device),
-            evidence=(f"clocks event reasons 0x{mask:x}: {clock_events.names(mask)}",),
+            evidence=_evidence(fault, seen, times, sample),
             remedy=fault.remedy,
             command=nvidia_smi(state, device, f"-q -d {fault.sections}", changes=False),
-            basis=BASIS,
+            basis=BASIS if seen & mask == mask else TIME_BASIS,
         )
+
+
+def counted_times(samples: Iterable[events.DeviceSample]) -> dict[str, float]:
+    """Mean share of time per faulty reason, over the samples that tell it.
+
+    A counter that runs most of the time, and whose bit is in none of many samples, is not believed.
+    """
+    found = list(samples)
+    masks = [sample.clock_event_mask for sample in found if sample.clock_event_mask is not None]
+    quiet = len(masks) >= MANY_SAMPLES and not any(mask & clock_events.FAULTS for mask in masks)
+    shares = {
+        reason: share
+        for reason in BITS
+        if (share := mean(sample.throttle_ratios.get(reason) for sample in found)) is not None
+    }
+    return {reason: share for reason, share in shares.items() if not quiet or share <= MOST_UNSEEN}
+
+
+def _counted_mask(device: DeviceState, times: dict[str, float]) -> int:
+    """The bits whose time has been counted for long enough, also between two samples."""
+    mask = 0
+    for reason, share in times.items():
+        told = [sample.throttle_ratios.get(reason) for sample in device.recent]
+        rising = sum(bool(value) for value in told)
+        if share >= LEAST_TIME and rising >= 2 and len(told) >= LEAST_SAMPLES:
+            mask |= BITS[reason]
+    return mask
+
+
+def _evidence(
+    fault: Fault, seen: int, times: dict[str, float], sample: events.DeviceSample
+) -> tuple[str, ...]:
+    lines = []
+    if seen & fault.mask:
+        lines.append(f"clocks event reasons 0x{seen:x}: {clock_events.names(seen)}")
+    held = [share for reason, share in times.items() if BITS[reason] & fault.mask]
+    if held and max(held) > 0:
+        lines.append(f"clocks held down for {percent(max(held), 0)} of the latest time")
+    if fault.code == "thermal-slowdown" and sample.memory_temperature_celsius is not None:
+        lines.append(f"memory {sample.memory_temperature_celsius:.0f} C")
+    return tuple(lines)
 
 
 def _is_witnessed(fault: Fault, sample: events.DeviceSample, device: DeviceState) -> bool:

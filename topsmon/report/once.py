@@ -17,6 +17,7 @@ from topsmon.diagnosis import device_word, link
 from topsmon.diagnosis.memory import fill_ratio
 from topsmon.diagnosis.observe import under_load
 from topsmon.diagnosis.waterfall import limited_by
+from topsmon.report import gpu_detail, processes
 from topsmon.report.columns import clip, pad, wrap
 from topsmon.state import DeviceState, State
 from topsmon.units import (
@@ -58,6 +59,8 @@ def text(
         _header(state, wall),
         _findings(findings),
         _device_table(state, findings, now),
+        gpu_detail.bound_lines(state, now, WIDTH),
+        processes.lines(state, wall, WIDTH),
         _runs(state, now),
         *_ceiling_blocks(state, wall),
     ]
@@ -271,7 +274,7 @@ def to_json(state: State, findings: Findings, now: float, *, wall: float | None 
         "host": _fields(state.host),
         "host_sample": _fields(state.host_sample),
         "problems": [_fields(problem) for problem in state.problems.values()],
-        "devices": [_device(device, findings, now, wall) for device in state.ordered()],
+        "devices": [_device(state, device, findings, now, wall) for device in state.ordered()],
         "runs": _run_documents(state, now),
         "findings": [_fields(finding, "device") for finding in findings],
     }
@@ -297,7 +300,9 @@ def _fields(event: events.Event | None, *keep: str) -> dict[str, Any] | None:
     return fields
 
 
-def _device(device: DeviceState, findings: Findings, now: float, wall: float) -> dict[str, Any]:
+def _device(
+    state: State, device: DeviceState, findings: Findings, now: float, wall: float
+) -> dict[str, Any]:
     entries = device.processes.entries if device.processes is not None else None
     sample = _fields(device.sample)
     if sample is not None and device.sample is not None:
@@ -316,6 +321,7 @@ def _device(device: DeviceState, findings: Findings, now: float, wall: float) ->
         "sample": sample,
         "ceilings": ceilings,
         "rates": rates,
+        **gpu_detail.fields(state, device, now),
         "processes": None if entries is None else [msgspec.to_builtins(one) for one in entries],
         "processes_unavailable": device.processes.reason if device.processes is not None else "",
     }
