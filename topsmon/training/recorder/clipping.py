@@ -79,4 +79,4 @@ def patch(recorder: Recorder) -> None:
 
 def _around_clip(recorder: Recorder, original: Any) -> Any:
     clips = recorder.clips
-    return around(recorder, original, clips.before, clips.after, clips.failed)
+    return around(recorder, original, clips.before, clips.after, clips.failed, traced=True)

@@ -26,6 +26,7 @@ class Endings:
         """A run begins."""
         self.recorder = recorder
         self._told = 0
+        self._raised = False
         self._exit_code: int | None = None
         self._exit_at = -1
 
@@ -43,6 +44,7 @@ class Endings:
         """An exception ends the run."""
         if isinstance(error, SystemExit):
             return
+        self._raised = True
         self._exit_code = INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
         self._exit_at = self.recorder.steps
         kind, message = _words(error)
@@ -64,7 +66,7 @@ class Endings:
             recorder.deliver()
         # Where another hook was put in the place of ours, the interpreter still remembers.
         last = getattr(sys, "last_value", None)
-        if self._exit_code is None and last is not None:
+        if not self._raised and last is not None:
             self.uncaught(last)
         # Steps after the call: somebody has caught it and gone on.
         known = self._exit_code is not None and self._exit_at == recorder.steps

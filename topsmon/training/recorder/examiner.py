@@ -17,14 +17,15 @@ from .counting import StepCounter
 from .gradients import NormSampler, SkipNames, WeightsCheck, ZeroSampler, parameters_of
 from .profile import StepProfile
 from .records import Step
+from .settling import DEAD_SCALE
 
 if TYPE_CHECKING:
     from .recorder import Recorder
 
-DEAD_SCALE = 2.0**-128
-"""Below it 1/scale is infinite in float32: one clean batch ruins the weights (pytorch#99640)."""
 COUNT_AT = 3
 """FLOPs are counted in the step after this one: the first steps allocate and tune."""
+RETRY_STEPS = 5
+"""Whether a sample is due, and its budget allows it, is asked so seldom."""
 SUSPECT_STEPS = 3
 """After a skip that was learned of late, gradients of so many steps are looked at in advance."""
 
@@ -32,7 +33,9 @@ SUSPECT_STEPS = 3
 class Examiner:
     """Decides what to look at; the answers come at once or steps later.
 
-    `half`: there are parameters in FP16.
+    `half`: there are parameters in FP16; `looking`: at the next forward and backward pass; `busy`:
+    there is something to do at the end of a step. `norm_after` and `weights_after` are steps before
+    which nothing of that kind is due.
     """
 
     def begin(self, recorder: Recorder) -> None:
@@ -45,10 +48,13 @@ class Examiner:
         self.weights = WeightsCheck(slots)
         self.autopsy = Autopsy(slots)
         self.counter = StepCounter(os.environ.get("TOPSMON_FLOPS"))
+        self._count = self.counter.wanted
         self.profile: StepProfile | None = None
         self._model: Any = None
         self._described = 0
-        self.half = False
+        self.half = self.looking = False
+        self.norm_after, self.weights_after = 1, 0
+        self.busy = self._count
         self._suspect = 0
 
     # Facts ----------------------------------------------------------------------------------------
@@ -96,8 +102,10 @@ class Examiner:
 
     def before_step(self, optimizer: Any) -> None:
         """Sample the norm where the run does not measure it itself by clipping."""
-        recorder = self.recorder
-        number = recorder.steps + 1
+        recorder, number = self.recorder, self.recorder.steps + 1
+        if number <= self.norm_after:
+            return
+        self.norm_after = recorder.steps + RETRY_STEPS
         if not self.norms.due(number) or recorder.step.flags & layout.CLIP_CALLED:
             return
         scale = getattr(optimizer, "grad_scale", None)
@@ -109,16 +117,21 @@ class Examiner:
 
     def after_step(self, optimizer: Any) -> None:
         """Look at the weights now and then, and when they are in danger."""
-        recorder = self.recorder
-        number = recorder.steps + 1
+        recorder, number = self.recorder, self.recorder.steps + 1
         scaled = recorder.scalers.busy()
         if not (scaled or math.isfinite(recorder.step.loss_sum)):
-            self.weights.arm()
-        if scaled and recorder.scalers.scale_now() < DEAD_SCALE:
-            self.weights.arm()
+            self.arm_weights()
+        if number <= self.weights_after:
+            return
+        self.weights_after = recorder.steps + RETRY_STEPS
         if self.weights.due(number):
             parameters = [item for group in optimizer.param_groups for item in group["params"]]
             self.weights.look(parameters, partial(self._weights_seen, number, optimizer))
+
+    def arm_weights(self) -> None:
+        """Have the weights looked at after the next step of an optimizer."""
+        self.weights.arm()
+        self.weights_after = 0
 
     def after_skip(self, optimizer: Any) -> None:
         """The scaler has skipped, and the gradients are still there: name the bad ones."""
@@ -142,8 +155,12 @@ class Examiner:
             parameters = [item for optimizer in optimizers for item in parameters_of(optimizer)]
             self.zeros.sample(key, parameters or None, scale, self._zeros_seen)
 
-    def enter_counting(self) -> Any:
-        """The context of a backward pass whose FLOPs are counted."""
+    def before_backward(self) -> Any:
+        """The forward pass is over. Returns a context for the backward pass, None for none."""
+        self.autopsy.finish()
+        self._still_looking()
+        if not self.counter.active:
+            return None
         context = self.counter.backward()
         context.__enter__()
         return context
@@ -156,27 +173,34 @@ class Examiner:
 
     def step_ended(self, step: Step) -> None:
         """A step is over, though all of it may not be known yet."""
-        if self.autopsy.armed:
+        if self.looking:
             self.autopsy.finish()
-        if self.counter.active:
-            self._counted()
-        elif self.counter.wanted and step.number >= COUNT_AT:
+            if self.counter.active:
+                self._counted()
+            self._still_looking()
+        if self._count and step.number >= COUNT_AT:
+            self._count = False
             refused = self.counter.arm(self.model())
+            self._still_looking()
             if refused:
                 self.recorder.event("recorder", refused, step=step.number)
         if self.profile is not None:
-            self._profiled(step)
+            self._profiled(step.number)
+            self._still_looking()
 
     def step_settled(self, step: Step, loss_finite: bool | None) -> None:
         """A step is known; a loss that is not finite calls for a look at the next forward pass."""
         if step.skipped and step.found:
             self._suspect = SUSPECT_STEPS
+        if step.watched is not None and step.scale < DEAD_SCALE:
+            self.arm_weights()
         if loss_finite:
             self.autopsy.streak_over()
         elif loss_finite is False:
             if step.watched is None and step.device_losses:
-                self.weights.arm()
+                self.arm_weights()
             refused = self.autopsy.arm(self.model(), self._autopsied)
+            self._still_looking()
             if refused and self.recorder.totals.loss_streak == 1:
                 self.recorder.event("nonfinite-output", refused, step=step.number)
 
@@ -184,6 +208,13 @@ class Examiner:
         """Prepare the profile that the user may have asked for, beside the ring."""
         profile = StepProfile(os.environ.get("TOPSMON_PROFILE_STEP"), path)
         self.profile = profile if profile.wanted else None
+        if self.profile is not None:
+            self._profiled(self.recorder.steps)
+        self._still_looking()
+
+    def _still_looking(self) -> None:
+        self.looking = self.autopsy.armed or self.counter.active
+        self.busy = self.looking or self._count or self.profile is not None
 
     # Answers --------------------------------------------------------------------------------------
 
@@ -235,11 +266,11 @@ class Examiner:
                 flops_lower_bound=count.lower_bound,
             )
 
-    def _profiled(self, step: Step) -> None:
-        told = self.profile.at(step.number) if self.profile is not None else None
+    def _profiled(self, number: int) -> None:
+        told = self.profile.at(number) if self.profile is not None else None
         if told is not None and self.profile is not None:
             kind = "recorder" if self.profile.trouble else "profile"
-            self.recorder.event(kind, told[0], told[1], told[2], step.number)
+            self.recorder.event(kind, told[0], told[1], told[2], number)
             self.profile = None
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from . import layout
+from .patches import not_traced
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -39,7 +40,8 @@ class LossWatch:
                 return
             step = self.recorder.step
             if value.is_cpu:
-                step.add_loss(value.item() / divisor)
+                step.loss_sum += value.item() / divisor
+                step.loss_count += 1
                 return
             value = value.detach().reshape(())
             losses = step.device_losses = step.device_losses or []
@@ -52,27 +54,11 @@ class LossWatch:
             for item in value[:SEVERAL_MAX]:
                 self.note(item, divisor)
 
-    def before_backward(self, args: Any, kwargs: Any) -> Any:
-        """backward() is called by the run itself, not from inside another backward pass.
-
-        Returns a context to run it in, None for none.
-        """
-        recorder = self.recorder
-        recorder.step.backwards += 1
-        recorder.optimizers.depth = 0  # a step that has raised will not report its end
-        scalers = recorder.scalers
-        if scalers.outstanding:
-            scalers.outstanding -= 1
-            scalers.pending = True
-            self.scaled += 1
-        else:
-            self.plain += 1
-            self.note(args[0] if args else kwargs.get("tensors"), scalers.loss_divisor())
-        if recorder.examiner.autopsy.armed:
-            recorder.examiner.autopsy.finish()
-        if recorder.examiner.counter.active:
-            return recorder.examiner.enter_counting()
-        return None
+    def plain_backward(self, args: Any, kwargs: Any) -> None:
+        """backward() is called on what no scaler has scaled: that is the loss."""
+        self.plain += 1
+        divisor = self.recorder.scalers.loss_divisor()
+        self.note(args[0] if args else kwargs.get("tensors"), divisor)
 
 
 def patch(recorder: Recorder) -> None:
@@ -83,23 +69,32 @@ def patch(recorder: Recorder) -> None:
 
 
 def _around_backward(recorder: Recorder, original: Callable[..., Any]) -> Callable[..., Any]:
-    torch, losses, examiner = recorder.torch, recorder.losses, recorder.examiner
+    call, losses, examiner = recorder.call, recorder.losses, recorder.examiner
+    scalers, optimizers = recorder.scalers, recorder.optimizers
 
     @functools.wraps(original)
     def backward(*args: Any, **kwargs: Any) -> Any:
         # Reentrant checkpointing calls backward() from inside a backward pass, once a layer.
-        if torch.compiler.is_compiling() or losses.inside:
+        if losses.inside:
             return original(*args, **kwargs)
-        counting = recorder.call(losses.before_backward, args, kwargs)
+        recorder.step.backwards += 1
+        optimizers.depth = 0  # a step that has raised will not report its end
+        if scalers.outstanding:
+            scalers.outstanding -= 1
+            scalers.pending = True
+            losses.scaled += 1
+        else:
+            call(losses.plain_backward, args, kwargs)
+        counting = call(examiner.before_backward) if examiner.looking else None
         losses.inside = True
         try:
             result = original(*args, **kwargs)
         finally:
             losses.inside = False
             if counting is not None:
-                recorder.call(examiner.leave_counting, counting)
+                call(examiner.leave_counting, counting)
         if examiner.half or recorder.autocast & layout.AUTOCAST_FP16:
-            recorder.call(examiner.after_backward)
+            call(examiner.after_backward)
         return result
 
-    return backward
+    return not_traced(backward)

@@ -31,7 +31,7 @@ from .slots import Slots
 ERRORS_MAX = 20
 EVENTS_FREE, EVENTS_APART = 16, 100
 """Events of a kind that are always told; after them there is one in so many steps."""
-MEMORY_EVERY = 50
+MEMORY_EVERY, QUIET_EVERY = 50, 64
 
 
 class Installer:
@@ -43,7 +43,9 @@ class Installer:
     def patch_again(self, *_args: Any) -> None:
         """Put all hooks in place whose modules the run has imported by now."""
         recorder = self.recorder
-        recorder.patches.once("modules", _note_modules)
+        # The first of torch's leaves comes before torch.nn.
+        if "torch.nn.modules.module" in sys.modules:
+            recorder.patches.once("modules", _note_modules)
         for part in (scalers, foreign_scalers, steps, losses, clipping, autocasting, endings):
             part.patch(recorder)
         recorder.shapes.install()
@@ -110,6 +112,8 @@ class Recorder:
         self.device: Any = None
         self._clock = NAN
         self._memory = (NAN, NAN)
+        self._batch: Any = None
+        self._batch_backwards = -1
         self._told: dict[str, tuple[int, int]] = {}
         self.slots = Slots()
         for part in self._parts:
@@ -225,22 +229,26 @@ class Recorder:
 
     def finish(self) -> None:
         """Close the step that is being gathered: number it, settle it or wait for its readings."""
-        step = self.step
+        step, scalers, examiner = self.step, self.scalers, self.examiner
         self.step = Step()
-        self.steps = step.number = self.steps + 1
+        self.steps = step.number = number = self.steps + 1
         step.time = time.time()
         clock = perf_counter()
         step.seconds = clock - self._clock
         self._clock = clock
         step.flags |= self.autocast
         self.autocast = 0
-        batch = self.shapes.take(step.number, step.backwards, self.examiner.model())
-        step.samples, step.tokens, step.wait = batch[:3]
-        if step.number % MEMORY_EVERY == 1:
+        if step.backwards != self._batch_backwards or not self.shapes.idle(number):
+            self._batch = self.shapes.take(number, step.backwards, examiner.model())
+            self._batch_backwards = step.backwards
+        step.samples, step.tokens, step.wait, _ = self._batch
+        if number % MEMORY_EVERY == 1:
             self._memory = self._measure_memory()
         step.memory, step.peak = self._memory
         self.optimizers.take(step)
-        self.scalers.step_over()
+        # Scaled losses without a backward pass are past.
+        scalers.outstanding = 0
+        scalers.pending = scalers.awaited = False
         if step.loss_count:
             step.loss = step.loss_sum / step.loss_count
         if step.away:
@@ -250,15 +258,10 @@ class Recorder:
             self.deliver()
         else:
             settle(self, step)
-        self.examiner.step_ended(step)
-        if self.ring is not None and self.ring.quiet:
+        if examiner.busy:
+            examiner.step_ended(step)
+        if number % QUIET_EVERY == 0 and self.ring is not None and self.ring.quiet:
             self.off(f"the ring cannot be written: {self.ring.failure}")
-
-    def write(self, step: Step) -> None:
-        """Write a settled step's record."""
-        step.values = self._values(step)
-        if self.ring is not None:
-            self.ring.write(step.values)
 
     def sampled_norm(self, step: Step, norm: float) -> None:
         """Note the recorder's own sample of a step's gradient norm, also after it was written."""
@@ -269,9 +272,6 @@ class Recorder:
             step.values[FLAGS] |= layout.NORM_SAMPLED
             self.ring.write(step.values)
 
-    def _values(self, step: Step) -> list[Any]:
-        return values_of(step, self.totals, self.slots.dropped, self.seconds, self.errors)
-
     def _ask(self, step: Step, tensors: list[Any]) -> None:
         step.waiting = True
         if not self.slots.read(tensors, partial(self._arrived, step)):
@@ -279,7 +279,7 @@ class Recorder:
             step.flags |= layout.PENDING
             step.loss = NAN
         elif step.waiting:
-            values = self._values(step)
+            values = values_of(step, self)
             values[FLAGS] |= layout.PENDING
             if step.device_losses:
                 values[LOSS] = NAN

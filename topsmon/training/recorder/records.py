@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from . import layout
+
+if TYPE_CHECKING:
+    from .recorder import Recorder
 
 NAN = float("nan")
 CALIBRATION_STEPS = 25
@@ -16,10 +19,10 @@ LOSS, NORM, FLAGS = (layout.RECORD_NAMES.index(name) for name in ("loss", "gradi
 class Step:
     """One step tried. NaN and -1 are "not known"; times in seconds, memory in bytes.
 
-    `device_losses`, `device_clips` (norm, max_norm, divisor), `device_rate`, `found` and
-    `scale_tensors` hold tensors whose values only their device knows so far; `away` is True if
-    there are any, `waiting` while they are being read. `values` is set once the step has been
-    counted and written. `after` are called then.
+    The loss is the mean over backward passes. `device_losses`, `device_clips` (norm, max_norm,
+    divisor), `device_rate`, `found` and `scale_tensors` hold tensors whose values only their device
+    knows so far; `away` is True if there are any, `waiting` while they are being read. `values` is
+    set once the step has been counted and written; `after` are called then.
     """
 
     # Defaults of the class, not set in each object: there is a new one each step.
@@ -48,11 +51,6 @@ class Step:
     scale_tensors: tuple[Any, Any] | None = None
     values: list[Any] | None = None
     after: list[Callable[[Step], None]] | None = None
-
-    def add_loss(self, value: float) -> None:
-        """Add the loss of one backward call; the step's loss is their mean."""
-        self.loss_sum += value
-        self.loss_count += 1
 
     def clipped_at(self, norm: float, max_norm: float, divisor: float) -> None:
         """Note the norm that a clip call found, and its true value: the `divisor`th part of it.
@@ -83,33 +81,6 @@ class Totals:
         self.scale_lowest = self.scale_highest = NAN
         self.tokens = self.samples = NAN
 
-    def count_skip(self, step: Step, calibration_steps: int, loss_finite: bool | None) -> None:
-        """Count a skipped step; it is a backward overflow if its loss is known to be finite."""
-        self.streak += 1
-        self.skipped += 1
-        self.last_skip_step = step.number
-        self.longest_skip_streak = max(self.longest_skip_streak, self.streak)
-        if step.number <= calibration_steps:
-            self.calibration_skips += 1
-        if loss_finite:
-            self.backward_overflows += 1
-
-    def count_scale(self, scale: float) -> None:
-        """Widen the range of scales; NaN does not."""
-        if math.isnan(scale):
-            return
-        if not self.scale_lowest <= scale:
-            self.scale_lowest = scale
-        if not self.scale_highest >= scale:
-            self.scale_highest = scale
-
-    def count_batch(self, samples: float, tokens: float) -> None:
-        """Add what a step has consumed, as far as it is known."""
-        if samples == samples:  # noqa: PLR0124 - NaN
-            self.samples = samples + (0.0 if math.isnan(self.samples) else self.samples)
-        if tokens == tokens:  # noqa: PLR0124 - NaN
-            self.tokens = tokens + (0.0 if math.isnan(self.tokens) else self.tokens)
-
 
 def calibration_steps(init_scale: float) -> int:
     """Return how many steps a scaler may need to find its scale: log2 of the first one, and 5."""
@@ -118,8 +89,9 @@ def calibration_steps(init_scale: float) -> int:
     return max(CALIBRATION_STEPS, int(math.log2(init_scale)) + 5)
 
 
-def values_of(step: Step, totals: Totals, dropped: int, seconds: float, errors: int) -> list[Any]:
-    """Return a record in the order of `layout.RECORD_NAMES`: the recorder's own figures last."""
+def values_of(step: Step, recorder: Recorder) -> list[Any]:
+    """Return a record in the order of `layout.RECORD_NAMES`."""
+    totals = recorder.totals
     return [
         step.number,
         step.time,
@@ -153,11 +125,11 @@ def values_of(step: Step, totals: Totals, dropped: int, seconds: float, errors: 
         totals.scaled_clips,
         totals.bypasses,
         totals.scheduler_steps,
-        dropped,
+        recorder.slots.dropped,
         totals.scale_lowest,
         totals.scale_highest,
         totals.tokens,
         totals.samples,
-        seconds,
-        errors,
+        recorder.seconds,
+        recorder.errors,
     ]

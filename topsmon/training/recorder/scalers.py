@@ -25,7 +25,6 @@ PLAIN, SHARDED = "torch.amp.grad_scaler", "torch.distributed.fsdp.sharded_grad_s
 IDLE_STEPS = 16
 """After so many steps of the main optimizer without it, a scaler is no longer part of the run."""
 
-
 _version = attrgetter("_version")
 """How often a tensor was changed in place; torch keeps that on the host."""
 
@@ -33,8 +32,10 @@ _version = attrgetter("_version")
 class Watched:
     """What is known of one scaler. `scale` and `tracker` are the mirror, None while not known.
 
-    `found` are tensors of this step that tell of inf or NaN later; `seen` are the scaler's tensors
-    and their versions when the mirror was last right; `mirrored`: its update is torch's kernel.
+    `mirrored`: update() is torch's own kernel. `seen_scale` and `seen_tracker` are the scaler's
+    tensors, `versions` theirs when the mirror was last right. `tried` counts this step's
+    optimizers, `states` is what the scaler has of them, `found` are tensors that tell of inf or
+    NaN later.
     """
 
     __slots__ = (
@@ -45,18 +46,22 @@ class Watched:
         "mirrored",
         "reference",
         "scale",
-        "seen",
+        "seen_scale",
+        "seen_tracker",
         "settled_scale",
         "states",
         "tracker",
         "tried",
+        "versions",
     )
 
     def __init__(self, reference: Any) -> None:
         self.reference = reference
         self.scale: float | None = None
         self.tracker = -1
-        self.seen: tuple[Any, int, Any, int] | None = None
+        self.seen_scale: Any = None
+        self.seen_tracker: Any = None
+        self.versions = (0, 0)
         self.settled_scale = NAN
         self.calibration = CALIBRATION_STEPS
         self.mirrored = False
@@ -95,6 +100,7 @@ class ScalerWatch:
         self.awaited = False
         self.idle = 0
         self._fired = 0
+        self._stepping: Any = None
 
     def busy(self) -> bool:
         """True while a scaler's update() is what ends a step."""
@@ -104,11 +110,6 @@ class ScalerWatch:
         """Remember that a scaler takes part in this step."""
         self.current = watched
         self.idle = 0
-
-    def step_over(self) -> None:
-        """A step of the run has ended: scaled losses without a backward pass are past."""
-        self.outstanding = 0
-        self.pending = self.awaited = False
 
     def loss_divisor(self) -> float:
         """What a loss must be divided by that backward() is called on without scale()."""
@@ -134,13 +135,14 @@ class ScalerWatch:
         watched = self.meet(args[0])
         if watched is None:
             return
-        self.used(watched)
+        self.current = watched
+        self.idle = 0
         self.outstanding += 1
         self.recorder.losses.note(args[1] if len(args) > 1 else kwargs.get("outputs"))
 
     def before_unscale(self, args: Any, kwargs: Any) -> None:
-        """unscale_(optimizer), unless step() has called it."""
-        watched = None if self.inside is not None else self.meet(args[0])
+        """unscale_(optimizer), called by the loop."""
+        watched = self.meet(args[0])
         if watched is not None:
             self.used(watched)
             watched.states = vars(args[0]).get("_per_optimizer_states")
@@ -152,7 +154,7 @@ class ScalerWatch:
         if watched is None:
             return
         optimizers = self.recorder.optimizers
-        known = optimizers.meet(_optimizer_of(args, kwargs))
+        known = self._stepping = optimizers.meet(_optimizer_of(args, kwargs))
         known.scaled_by_us = True
         optimizers.newest = known.reference
         self.current = self.inside = watched
@@ -171,9 +173,10 @@ class ScalerWatch:
         watched.tried += 1
         watched.states = vars(args[0])["_per_optimizer_states"]
         self.pending = False
-        optimizers = self.recorder.optimizers
-        optimizer = _optimizer_of(args, kwargs)
-        optimizers.consumed(optimizer)
+        recorder, known = self.recorder, self._stepping
+        # Had its step, be it skipped: what comes next needs a new backward pass.
+        known.scaled, known.plain = recorder.losses.scaled, recorder.losses.plain
+        optimizers, optimizer = recorder.optimizers, _optimizer_of(args, kwargs)
         aware = getattr(optimizer, "_step_supports_amp_scaling", False)
         if optimizers.fired != self._fired and not aware:
             return
@@ -209,24 +212,23 @@ class ScalerWatch:
             return
         if self.recorder.queue:
             self.recorder.deliver()
-        if watched.states is not None:
+        if watched.states is not None and len(watched.states) != watched.tried:
             self._take_found(watched)
         new_scale = args[1] if len(args) > 1 else kwargs.get("new_scale")
-        if new_scale is None and _follows(watched, fields):
+        if new_scale is None and (not watched.mirrored or _follows(watched, fields)):
             _follow(watched, fields)
         else:
             _reseed(watched, fields)
             if watched.scale is None and isinstance(new_scale, float):
                 watched.scale = mirror.single(new_scale)
-        watched.seen = _seen(fields)
+        watched.states = None
         if watched.tried:
             self._finish(watched, fields)
 
     def _take_found(self, watched: Watched) -> None:
         """Count the optimizers that were unscaled, but not stepped: the loop decides for itself."""
-        states, watched.states = watched.states, None
         unscaled = sys.modules[PLAIN].OptState.UNSCALED
-        for state in states.values():
+        for state in watched.states.values():
             if state["stage"] is unscaled:
                 watched.tried += 1
                 for tensor in state["found_inf_per_device"].values():
@@ -240,7 +242,7 @@ class ScalerWatch:
         watched, fields = self.meet(args[0]), vars(args[0])
         if watched is not None:
             _seed_from_host(watched, fields)
-            watched.seen = _seen(fields)
+            _remember(watched, fields)
 
     def arrived(self, step: Step) -> None:
         """Set a scaler's mirror from its own values, unless it has been updated since."""
@@ -284,7 +286,7 @@ class ScalerWatch:
                 _seed_from_host(watched, fields)
             else:
                 _reseed(watched, fields)
-            watched.seen = _seen(fields)
+            _remember(watched, fields)
         if fields.get("_enabled") or len(known) == 1:
             self.recorder.identify(scaler=_constants(scaler))
         return watched
@@ -360,6 +362,7 @@ def _read(watched: Watched, fields: dict[str, Any]) -> None:
 def _reseed(watched: Watched, fields: dict[str, Any]) -> None:
     """The scale was set from outside: that is neither a growth nor a back-off."""
     _read(watched, fields)
+    _remember(watched, fields)
     watched.settled_scale = watched.scale_now()
 
 
@@ -370,9 +373,12 @@ def _seed_from_host(watched: Watched, fields: dict[str, Any]) -> None:
     watched.settled_scale = watched.scale
 
 
-def _seen(fields: dict[str, Any]) -> tuple[Any, int, Any, int] | None:
+def _remember(watched: Watched, fields: dict[str, Any]) -> None:
+    """Note that the mirror is right for the scaler's tensors as they are now."""
     scale, tracker = fields["_scale"], fields["_growth_tracker"]
-    return None if scale is None else (scale, _version(scale), tracker, _version(tracker))
+    watched.seen_scale, watched.seen_tracker = scale, tracker
+    if scale is not None:
+        watched.versions = _version(scale), _version(tracker)
 
 
 def _follows(watched: Watched, fields: dict[str, Any]) -> bool:
@@ -381,15 +387,13 @@ def _follows(watched: Watched, fields: dict[str, Any]) -> bool:
     It changes the scale in place once; that the tracker changes too is not counted by torch.
     """
     scale, tracker = fields["_scale"], fields["_growth_tracker"]
-    if watched.seen is None:
-        return bool(_version(scale) == 1 and _version(tracker) == 0)
-    one, one_version, other, other_version = watched.seen
-    return bool(
-        one is scale
-        and other is tracker
-        and _version(scale) == one_version + 1
-        and _version(tracker) == other_version
-    )
+    versions = _version(scale), _version(tracker)
+    expected = watched.versions[0] + 1, watched.versions[1]
+    if watched.seen_scale is None:  # made by the first scale()
+        watched.seen_scale, watched.seen_tracker = scale, tracker
+    same = watched.seen_scale is scale and watched.seen_tracker is tracker
+    watched.versions = versions
+    return same and versions == expected
 
 
 def _update_is_torchs(scaler: Any) -> bool:

@@ -208,6 +208,10 @@ class Shapes:
         self.loader.uninstall()
         self._glance.disarm()
 
+    def idle(self, step: int) -> bool:
+        """True if `take` would tell the same as before: no loader, no look under way or due."""
+        return not (self.loader.batches_seen or self._glance.waiting or step >= self._next)
+
     def take(self, step: int, backward_calls: int, model: Any) -> Batch:
         """Sizes of the step that has just ended; arms the next look when it is time."""
         batches, loaded, waited = self.loader.take()

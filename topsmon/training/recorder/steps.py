@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import layout
-from .patches import around
+from .patches import around, not_traced
 from .records import Step
 
 if TYPE_CHECKING:
@@ -78,10 +78,6 @@ class StepWatch:
 
     def before(self, optimizer: Any) -> None:
         """An optimizer's step begins."""
-        self.fired += 1
-        self.depth += 1
-        if self.depth > 1:  # a subclass that calls its parent's step()
-            return
         recorder = self.recorder
         losses, known = recorder.losses, self.meet(optimizer)
         if losses.scaled != known.scaled and recorder.scalers.inside is None:
@@ -91,9 +87,7 @@ class StepWatch:
 
     def after(self, optimizer: Any) -> None:
         """An optimizer's step has ended; without a scaler that ends a step of the run."""
-        self.depth = max(0, self.depth - 1)
-        if self.depth:
-            return
+        self.depth = 0
         recorder, scalers = self.recorder, self.recorder.scalers
         recorder.examiner.after_step(optimizer)
         if scalers.inside is not None:
@@ -109,12 +103,6 @@ class StepWatch:
                 return
         self.newest = weakref.ref(optimizer)
         recorder.finish()
-
-    def consumed(self, optimizer: Any) -> None:
-        """An optimizer has had its step, be it skipped: what comes next needs a new backward."""
-        losses, known = self.recorder.losses, self.known.get(id(optimizer))
-        if known is not None:
-            known.scaled, known.plain = losses.scaled, losses.plain
 
     def _is_main(self, optimizer: Any) -> bool:
         if id(optimizer) == self._main and self._main in self.known:
@@ -193,13 +181,14 @@ class StepWatch:
     def take(self, step: Step) -> None:
         """Give a finished step its learning rate and the schedulers' steps."""
         self._scaled_before = self.recorder.losses.scaled
-        self.recorder.totals.scheduler_steps += self.recorder.schedulers.moved()
+        if self.recorder.schedulers.known:
+            self.recorder.totals.scheduler_steps += self.recorder.schedulers.moved()
         optimizer = self.newest() if self.newest is not None else None
         if optimizer is None:
             return
         rate = optimizer.param_groups[0].get("lr")
-        if isinstance(rate, (int, float)):
-            step.rate = float(rate)
+        if isinstance(rate, (float, int)):
+            step.rate = rate
         elif isinstance(rate, self.recorder.torch.Tensor) and rate.numel() == 1:
             if rate.is_cpu:
                 step.rate = rate.item()
@@ -209,27 +198,30 @@ class StepWatch:
 
 
 class Schedulers:
-    """Learning-rate schedulers by the steps that they have counted themselves."""
+    """Learning-rate schedulers by the steps that they have counted themselves.
+
+    `known` are pairs of a reference and the count when it was last looked at.
+    """
 
     def __init__(self) -> None:
-        self._known: list[list[Any]] = []
+        self.known: list[list[Any]] = []
 
     def made(self, args: Any, _kwargs: Any, _result: Any) -> None:
         """A scheduler was made: count its steps from now on."""
         self._add(args[0])
 
     def _add(self, scheduler: Any) -> None:
-        self._known.append([weakref.ref(scheduler), _count(scheduler)])
+        self.known.append([weakref.ref(scheduler), _count(scheduler)])
 
     def begin(self) -> None:
         """The run's first step begins: what schedulers did before, such as loading, is past."""
-        for entry in self._known:
+        for entry in self.known:
             entry[1] = _count(entry[0]())
 
     def moved(self) -> int:
         """Steps since the last call, of the scheduler that has moved most: others are its parts."""
         most = 0
-        for entry in self._known:
+        for entry in self.known:
             count = _count(entry[0]())
             moved, entry[1] = count - entry[1], count
             if most < moved <= JUMP_MAX:
@@ -265,21 +257,28 @@ def _around_init(recorder: Recorder, bodies: dict[str, Any], original: Any) -> A
 
 
 def _register(recorder: Recorder, module: Any) -> Any:
-    torch, call = recorder.torch, recorder.call
-    before, after = recorder.optimizers.before, recorder.optimizers.after
+    call = recorder.call
+    optimizers, scalers, examiner = recorder.optimizers, recorder.scalers, recorder.examiner
 
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        # First, so that torch.compile traces through an optimizer's step without a graph break.
-        if not torch.compiler.is_compiling():
-            call(before, optimizer)
+        optimizers.fired += 1
+        optimizers.depth += 1
+        # A subclass may call its parent's step(). Inside a scaler's step() the rest is known.
+        if optimizers.depth == 1 and (
+            scalers.inside is None or recorder.steps >= examiner.norm_after
+        ):
+            call(optimizers.before, optimizer)
 
     def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if not torch.compiler.is_compiling():
-            call(after, optimizer)
+        optimizers.depth -= 1
+        if optimizers.depth <= 0 and (
+            scalers.inside is None or recorder.steps >= examiner.weights_after
+        ):
+            call(optimizers.after, optimizer)
 
     handles = (
-        module.register_optimizer_step_pre_hook(before_step),
-        module.register_optimizer_step_post_hook(after_step),
+        module.register_optimizer_step_pre_hook(not_traced(before_step)),
+        module.register_optimizer_step_post_hook(not_traced(after_step)),
     )
 
     def undo() -> None:
