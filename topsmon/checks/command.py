@@ -69,7 +69,7 @@ def run(options: CheckOptions) -> int:
             document = _new(options, checks)
             _keep(options, document)
     except ValueError as error:
-        _complain(str(error).replace("--only: no device", "--device: no device"))
+        complain(str(error).replace("--only: no device", "--device: no device"))
         return USAGE
     sys.stdout.flush()
     sys.stdout.buffer.write(render(document, options))
@@ -144,7 +144,7 @@ def _keep(options: CheckOptions, document: CheckDocument) -> None:
     try:
         cache.write(options.cached, document)
     except OSError as error:
-        _complain(f"--cached {options.cached}: cannot be written: {error.strerror}")
+        complain(f"--cached {options.cached}: cannot be written: {error.strerror}")
 
 
 # A new one ----------------------------------------------------------------------------------------
@@ -232,5 +232,6 @@ def _devices(state: State, keys: tuple[str, ...]) -> tuple[CheckedDevice, ...]:
     )
 
 
-def _complain(message: str) -> None:
+def complain(message: str) -> None:
+    """One line on stderr."""
     os.write(2, f"topsmon: {message}\n".encode(errors="replace"))

@@ -67,13 +67,25 @@ class Impossible(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     basis: str
 
 
+class Floor(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Published least bus bandwidth of an all-reduce, in GB/s, over so many boards of one node."""
+
+    boards: tuple[str, ...]
+    ranks: int
+    busbw: float
+    payload_gib: float
+    source: str
+
+
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file checks.toml."""
+    """The file checks.toml. `ranks` are the checks over several ranks, apart from the others."""
 
     schema: int
     check: tuple[Check, ...]
     pcie: tuple[PcieFigure, ...]
     impossible: Impossible
+    ranks: tuple[Check, ...] = ()
+    floor: tuple[Floor, ...] = ()
 
 
 class UnknownCheckError(ValueError):
@@ -110,14 +122,23 @@ def select(
     )
 
 
-def _ids(words: Iterable[str], option: str) -> frozenset[str]:
+def select_ranks(only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Check, ...]:
+    """The checks over several ranks, chosen by their ids. Raises UnknownCheckError."""
+    there = table().ranks
+    wanted, unwanted = _ids(only, "--only", there), _ids(skip, "--skip", there)
+    return tuple(
+        check for check in there if (not wanted or check.id in wanted) and check.id not in unwanted
+    )
+
+
+def _ids(words: Iterable[str], option: str, there: Sequence[Check] | None = None) -> frozenset[str]:
+    checks = table().check if there is None else there
     found: set[str] = set()
     for word in words:
-        ids = {check.id for check in table().check if word in (check.id, *_groups(check))}
+        ids = {check.id for check in checks if word in (check.id, *_groups(check))}
         if not ids:
-            raise UnknownCheckError(
-                f"{option}: no check is called {word!r}; there are: {', '.join(names())}"
-            )
+            known = ", ".join(check.id for check in checks)
+            raise UnknownCheckError(f"{option}: no check is called {word!r}; there are: {known}")
         found |= ids
     return frozenset(found)
 

@@ -119,10 +119,12 @@ def _asked(keys: tuple[str, ...], *, lab: bool, advice: bool) -> tuple[str, ...]
 
 def _advice(outcome: Outcome) -> str:
     from topsmon.diagnosis.advice import advise
-    from topsmon.report import advice
+    from topsmon.diagnosis.device_split import split_of
+    from topsmon.report import advice, ranks_text
 
     devices = [outcome.state.devices[key] for key in outcome.devices]
     blocks = ["\n".join(advice.lines(device, advise(device))) for device in devices]
+    blocks += ["\n".join(part) for part in (ranks_text.split_lines(split_of(devices)),) if part]
     return "\n" + "\n\n".join(blocks)
 
 

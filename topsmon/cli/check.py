@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -18,6 +19,13 @@ from topsmon.cli.common import (
     split_list,
     width,
 )
+
+if TYPE_CHECKING:
+    from topsmon.launcher.torchrun import Nodes
+
+RANKS_SECONDS = 120.0
+"""The usual time limit over several ranks: torch, CUDA and NCCL take their time to start."""
+MOST_RANKS = 4096
 
 
 @click.command()
@@ -60,6 +68,36 @@ from topsmon.cli.common import (
     metavar="SECONDS",
     help="How long a cached verdict is fresh.",
 )
+@click.option(
+    "--nproc",
+    metavar="auto|N",
+    help="Measure N devices together: all-reduce and more under torchrun (auto: every GPU).",
+)
+@click.option("--nnodes", type=click.IntRange(1, 4096), metavar="N", help="So many machines.")
+@click.option(
+    "--node-rank", type=click.IntRange(0), metavar="R", help="This machine's number, from 0."
+)
+@click.option(
+    "--rendezvous", metavar="HOST:PORT", help="Where the machines meet: a free port of machine 0."
+)
+@click.option(
+    "--parameters",
+    type=Number(1.0, 1e15),
+    metavar="COUNT",
+    help="Trainable parameters that advice on communication is about (1.3e9).",
+)
+@click.option(
+    "--step-seconds",
+    type=Number(1e-9, 1e6),
+    metavar="S",
+    help="Computing of one micro-batch on one device, for the same advice.",
+)
+@click.option(
+    "--largest",
+    type=click.IntRange(4096),
+    metavar="BYTES",
+    help="The largest payload of an all-reduce (1 GiB on GPUs, 64 MiB on processors).",
+)
 @functools.partial(common_options, devices="--device")
 def command(
     common: Common,
@@ -75,6 +113,13 @@ def command(
     unknown_ok: bool,
     cached: Path | None,
     max_age: float,
+    nproc: str | None,
+    nnodes: int | None,
+    node_rank: int | None,
+    rendezvous: str | None,
+    parameters: float | None,
+    step_seconds: float | None,
+    largest: int | None,
 ) -> None:
     """Quick sanity check of every device: a table, verdicts, remedies, an exit code.
 
@@ -83,7 +128,7 @@ def command(
     """
     if as_json + junit + nagios > 1:
         raise click.UsageError("--json, --junit and --nagios exclude each other")
-    enter_simulation(common)
+    enter_simulation(common, one_look=quick)
     from topsmon.checks.command import CheckOptions, run
 
     terminal = sys.stdout.isatty()
@@ -107,4 +152,63 @@ def command(
         width=width() if terminal else None,
         progress=shows_progress(),
     )
-    raise click.exceptions.Exit(run(options))
+    several = _several(nproc, nnodes, node_rank, rendezvous)
+    if several is None:
+        if parameters is not None or step_seconds is not None or largest is not None:
+            raise click.UsageError("--parameters, --step-seconds and --largest go with --nproc")
+        raise click.exceptions.Exit(run(options))
+    if quick or cached is not None or common.simulate is not None:
+        raise click.UsageError("--nproc goes without --quick, --cached and --simulate")
+    from topsmon.checks.several import RanksOptions
+    from topsmon.checks.several import run as run_ranks
+
+    source = click.get_current_context().get_parameter_source("timeout")
+    if source is click.core.ParameterSource.DEFAULT:
+        options = dataclasses.replace(options, limit_seconds=RANKS_SECONDS)
+    asked = RanksOptions(
+        check=options,
+        nproc=several.ranks,
+        nodes=several.nodes,
+        parameters=None if parameters is None else round(parameters),
+        step_seconds=step_seconds,
+        largest_bytes=largest,
+    )
+    raise click.exceptions.Exit(run_ranks(asked))
+
+
+class _Several(NamedTuple):
+    """Ranks on this machine, None: one a GPU; and the machines."""
+
+    ranks: int | None
+    nodes: Nodes
+
+
+def _several(
+    nproc: str | None, nnodes: int | None, node_rank: int | None, rendezvous: str | None
+) -> _Several | None:
+    """How many ranks and machines, None for a check of each device alone."""
+    if nproc is None and nnodes is None:
+        if node_rank is not None or rendezvous is not None:
+            raise click.UsageError("--node-rank and --rendezvous go with --nnodes")
+        return None
+    from topsmon.distributed.environment import PlacementError, parse_meeting
+    from topsmon.launcher.torchrun import Nodes
+
+    ranks = None
+    if nproc not in (None, "auto"):
+        if not nproc.isascii() or not nproc.isdigit() or not 0 < int(nproc) <= MOST_RANKS:
+            raise click.UsageError(f"--nproc {nproc}: neither auto nor a number from 1 on")
+        ranks = int(nproc)
+    if rendezvous is not None:
+        try:
+            parse_meeting(rendezvous)
+        except PlacementError as error:
+            raise click.UsageError(f"--{error}") from error
+    count = nnodes or 1
+    if count > 1 and (node_rank is None or rendezvous is None):
+        raise click.UsageError(
+            "--nnodes also wants --node-rank R and --rendezvous HOST:PORT, the same on all machines"
+        )
+    if (node_rank or 0) >= count:
+        raise click.UsageError(f"--node-rank {node_rank}: machines are numbered 0 to {count - 1}")
+    return _Several(ranks, Nodes(count, node_rank or 0, rendezvous or ""))

@@ -12,6 +12,8 @@ from topsmon.state import DeviceState, State
 from topsmon.units import duration, plain
 
 KERNEL_LOG = "sudo dmesg | grep -iE 'nvrm|xid'"
+BRIEF_SECONDS = 0.5
+"""A call that is out for less than this is no driver that hangs."""
 _DRIVER_CALL = re.compile(r"\bnvml\w+")
 
 
@@ -45,6 +47,9 @@ def not_answering(state: State, now: float) -> Iterator[events.Finding]:
             continue
         before = status.monotonic - status.since
         waited = before + (now - device.status_seen if device.status_seen is not None else 0.0)
+        if waited < BRIEF_SECONDS:
+            yield _not_read_in_time(status, device)
+            continue
         named = _DRIVER_CALL.search(status.detail)
         call = plain(named[0], 80) if named is not None else ""
         yield finding(
@@ -59,6 +64,21 @@ def not_answering(state: State, now: float) -> Iterator[events.Finding]:
             remedy="Look for an Xid in the kernel log; if it stays, reset the GPU or reboot.",
             command=KERNEL_LOG,
         )
+
+
+def _not_read_in_time(status: events.DeviceStatus, device: DeviceState) -> events.Finding:
+    """A single look that ended while the driver was still answering one call after the other."""
+    return finding(
+        status,
+        device,
+        code="driver-slow",
+        severity="warn",
+        word="STALE",
+        title="not read in time: the driver answers slowly",
+        cause="every call comes back, but all of them take longer than this look may",
+        evidence=_identity(device),
+        remedy="Look again with topsmon; turn persistence mode on (nvidia-smi -pm 1).",
+    )
 
 
 def not_read(state: State, _now: float) -> Iterator[events.Finding]:

@@ -95,14 +95,22 @@ def nothing_computed(state: State, _now: float) -> Iterator[events.Finding]:
 def readings_impossible(state: State, now: float) -> Iterator[events.Finding]:
     """A driver that answers, and all of whose answers about a GPU's work cannot be.
 
-    One impossible value is a flaw of some driver versions, clock and temperature together are not.
+    One impossible value is a flaw of some driver versions, clock and temperature together are not:
+    but on a Jetson, whose driver answers 0 to what it does not measure.
     """
+    jetson = state.host is not None and state.host.jetson
     for device in live_gpus(state, now):
         sample = device.sample
         if sample is None:
             continue
         reasons = {field: sample.unavailable.get(field, "") for field in ESSENTIAL_READINGS}
         if not all(reason.startswith(IMPLAUSIBLE) for reason in reasons.values()):
+            continue
+        evidence = tuple(
+            f"{name}: {plain(reasons[field], 80)}" for field, name in ESSENTIAL_READINGS.items()
+        )
+        if jetson:
+            yield _silent_jetson(sample, device, evidence)
             continue
         yield finding(
             sample,
@@ -112,13 +120,28 @@ def readings_impossible(state: State, now: float) -> Iterator[events.Finding]:
             word="FAIL",
             title="power, clock and temperature cannot be real",
             cause="the driver answers, but not with readings of this board",
-            evidence=tuple(
-                f"{name}: {plain(reasons[field], 80)}" for field, name in ESSENTIAL_READINGS.items()
-            ),
+            evidence=evidence,
             remedy="See the kernel log (Xid); reset the GPU or reload the driver.",
             command=nvidia_smi(state, device, "-q -d POWER,CLOCK,TEMPERATURE", changes=False),
             basis="a board that runs draws power, has a clock and is warmer than 0 degC",
         )
+
+
+def _silent_jetson(
+    sample: events.DeviceSample, device: DeviceState, evidence: tuple[str, ...]
+) -> events.Finding:
+    return finding(
+        sample,
+        device,
+        code="readings-impossible",
+        severity="info",
+        word="note",
+        title="NVML does not tell power, clock and temperature of a Jetson",
+        cause="its driver answers success without values",
+        evidence=evidence,
+        remedy="See tegrastats or jtop.",
+        basis="wentbackward/nv-monitor pull request 17",
+    )
 
 
 ESSENTIAL_READINGS = {

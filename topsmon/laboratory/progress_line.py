@@ -20,7 +20,11 @@ class ProgressLine:
 
     def __call__(self, progress: Progress) -> None:
         """Show how far it is, a few times a second."""
-        line = f"topsmon: {progress.text()}"[:PROGRESS_COLUMNS]
+        self.show(progress.text())
+
+    def show(self, words: str) -> None:
+        """Show some words, a few times a second."""
+        line = f"topsmon: {words}"[:PROGRESS_COLUMNS]
         now = time.monotonic()
         if line != self._shown and now - self._written >= PROGRESS_SECONDS:
             self._written = now

@@ -181,7 +181,7 @@ class _CpuWatch:
 
 
 class CudaDevice:
-    """One GPU, the only one that this process sees."""
+    """One GPU: number `index` of those that this process sees, a prober's only one."""
 
     call_limit_seconds = 0.02
     quick_plan = Plan(warm_up=0.05, window=0.1, queue=0.02)
@@ -192,10 +192,10 @@ class CudaDevice:
     threads: int | None = None
     quota: float | None = None
 
-    def __init__(self, uuid: str) -> None:
+    def __init__(self, uuid: str, index: int = 0) -> None:
         _require_cuda(uuid)
-        self.place = torch.device("cuda", 0)
-        self._properties = torch.cuda.get_device_properties(0)
+        self.place = torch.device("cuda", index)
+        self._properties = torch.cuda.get_device_properties(index)
         capability = (int(self._properties.major), int(self._properties.minor))
         self.facts = DeviceFacts("gpu", str(self._properties.name), capability)
         self.cache_bytes = int(getattr(self._properties, "L2_cache_size", 0) or 0)
@@ -225,7 +225,7 @@ class CudaDevice:
 
     def free_bytes(self) -> int | None:
         """Memory that is free now."""
-        return int(torch.cuda.mem_get_info(0)[0])
+        return int(torch.cuda.mem_get_info(self.place)[0])
 
     def release(self) -> None:
         """Give back what the allocator keeps."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from topsmon import events
+from topsmon.diagnosis.balance import Balance
+from topsmon.launcher.document import Ranks
 
 SCHEMA = "topsmon.check/1"
 
@@ -44,6 +46,7 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"format":
 
     `status` is OK, WARN, FAIL or UNKNOWN; `exit_code` what it means under the run's options.
     `started_unix_seconds` is wall-clock time. `cached`: no new run, but one of `age_seconds` ago.
+    `ranks` is what several ranks have measured together, `balance` the advice that follows.
     """
 
     format: str = SCHEMA
@@ -61,6 +64,8 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"format":
     cuda_version: str | None = None
     devices: tuple[CheckedDevice, ...] = ()
     checks: tuple[events.CheckResult, ...] = ()
+    ranks: Ranks | None = None
+    balance: Balance | None = None
 
 
 _encoder = msgspec.json.Encoder()

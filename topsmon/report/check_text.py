@@ -67,6 +67,10 @@ def text(
     rows = _merged(_rows(signed))
     lines = [_heading(document), ""]
     lines += _table(rows, width, colour=colour)
+    if document.ranks is not None:
+        from topsmon.report import ranks_text
+
+        lines += ranks_text.lines(document.ranks, document.balance, width)
     for finding in _findings(document, width, colour=colour):
         lines += ["", *finding]
     advice = without_gpu(document)
@@ -199,13 +203,11 @@ def _cells(row: _Row) -> tuple[str, ...]:
 
 
 def _labels(results: Sequence[events.CheckResult]) -> str:
-    """Devices of a row: "GPU 0-2,4-7"."""
-    numbers = [
-        int(result.label.removeprefix("GPU "))
-        for result in results
-        if re.fullmatch(r"GPU \d+", result.label)
-    ]
-    if len(numbers) != len(results):
+    """Devices of a row: "GPU 0-2,4-7", "rank 0-7"."""
+    found = [re.fullmatch(r"(GPU|rank) (\d+)", result.label) for result in results]
+    known = [match for match in found if match is not None]
+    numbers = [int(match[2]) for match in known]
+    if len(numbers) != len(results) or len({match[1] for match in known}) != 1:
         return ",".join(dict.fromkeys(result.label for result in results))
     spans: list[list[int]] = []
     for number in sorted(numbers):
@@ -213,7 +215,7 @@ def _labels(results: Sequence[events.CheckResult]) -> str:
             spans[-1][1] = number
         else:
             spans.append([number, number])
-    return "GPU " + ",".join(
+    return f"{known[0][1]} " + ",".join(
         str(first) if first == last else f"{first}-{last}" for first, last in spans
     )
 
