@@ -47,17 +47,18 @@ class ClipWatch:
         if self._verdicts:
             return
         recorder, step = self.recorder, self.recorder.step
-        given = args[1] if len(args) > 1 else kwargs.get("max_norm")
-        max_norm = float(given) if isinstance(given, (int, float)) else NAN
+        max_norm = args[1] if len(args) > 1 else kwargs.get("max_norm")
+        if not isinstance(max_norm, (int, float)):
+            max_norm = NAN
         step.flags |= layout.CLIP_CALLED
         recorder.totals.clip_calls += 1
         scale = recorder.scalers.scale_now() if scaled else 1.0
-        values = {"max_norm": max_norm, "scale": scale}
+        norm = NAN
         # A DTensor's value needs other processes.
         if type(result) is recorder.torch.Tensor and result.numel() == 1:
             if result.is_cpu:
-                values["norm"] = result.item()
-                step.clipped_at(values["norm"], max_norm, scale)
+                norm = result.item()
+                step.clipped_at(norm, max_norm, scale)
             else:
                 clips = step.device_clips = step.device_clips or []
                 clips.append((result.detach().reshape(()), max_norm, scale))
@@ -65,6 +66,7 @@ class ClipWatch:
         if scaled:
             step.flags |= layout.SCALED_CLIP
             recorder.totals.scaled_clips += 1
+            values = {"norm": norm, "max_norm": float(max_norm), "scale": scale}
             recorder.event("scaled-clip", values=values)
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 COUNT_AT = 3
 """FLOPs are counted in the step after this one: the first steps allocate and tune."""
-RETRY_STEPS = 5
+RETRY_STEPS = 10
 """Whether a sample is due, and its budget allows it, is asked so seldom."""
 SUSPECT_STEPS = 3
 """After a skip that was learned of late, gradients of so many steps are looked at in advance."""
@@ -106,7 +106,7 @@ class Examiner:
         if number <= self.norm_after:
             return
         self.norm_after = recorder.steps + RETRY_STEPS
-        if not self.norms.due(number) or recorder.step.flags & layout.CLIP_CALLED:
+        if recorder.step.flags & layout.CLIP_CALLED or not self.norms.due(number):
             return
         scale = getattr(optimizer, "grad_scale", None)
         if scale is None and recorder.step.bypassed:

@@ -124,6 +124,7 @@ class ForeignWatch:
 
     def _updated(self, watched: Foreign, overflow: object, tracker: int) -> None:
         """A skipped step ends here; another one when the optimizer has stepped."""
+        self.recorder.open()
         scalers, step = self.recorder.scalers, self.recorder.step
         if scalers.awaited:
             self.recorder.finish()

@@ -19,6 +19,7 @@ from time import perf_counter
 from typing import Any
 
 from . import autocasting, clipping, endings, foreign_scalers, layout, losses, names, scalers, steps
+from .batched_ring import BatchedRing
 from .examiner import Examiner
 from .patches import Patches
 from .process import identity_of_process
@@ -32,6 +33,7 @@ ERRORS_MAX = 20
 EVENTS_FREE, EVENTS_APART = 16, 100
 """Events of a kind that are always told; after them there is one in so many steps."""
 MEMORY_EVERY, QUIET_EVERY = 50, 64
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 class Installer:
@@ -187,12 +189,13 @@ class Recorder:
         identity.update(self.examiner.given())
         identity.update(self.identity)
         try:
-            self.ring = RingWriter.create(identity)
+            ring = BatchedRing.create(identity)
         except RingError as error:
             self.off(str(error))
             return
+        self.ring = ring
         self.schedulers.begin()
-        self.examiner.open_profile(self.ring.path)
+        self.examiner.open_profile(ring.path)
 
     def identify(self, **changes: Any) -> None:
         """Add to the run's identity, now or when there is a ring."""
@@ -249,6 +252,7 @@ class Recorder:
         # Scaled losses without a backward pass are past.
         scalers.outstanding = 0
         scalers.pending = scalers.awaited = False
+        scalers.unscaled = ()
         if step.loss_count:
             step.loss = step.loss_sum / step.loss_count
         if step.away:
@@ -311,8 +315,11 @@ class Recorder:
                 float(stats["allocated_bytes.all.peak"]),
             )
         try:
-            pages = Path("/proc/self/statm").read_bytes().split()[1]
-            resident = int(pages) * os.sysconf("SC_PAGESIZE")
+            handle = os.open("/proc/self/statm", os.O_RDONLY)
+            try:
+                resident = int(os.read(handle, 128).split()[1]) * _PAGE_BYTES
+            finally:
+                os.close(handle)
         except (OSError, IndexError, ValueError):
             return NAN, NAN
         # getrusage(2): kilobytes on Linux, where there is a /proc.

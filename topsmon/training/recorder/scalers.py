@@ -84,9 +84,10 @@ class ScalerWatch:
     """All scalers of the run. `current` is the one used last, `inside` the one whose step() runs.
 
     `outstanding` counts scaled losses whose backward pass has not been seen yet; `pending`: one has
-    been since the last step(). `awaited`: a foreign scaler has let the optimizer step. `idle`
-    counts steps of the main optimizer since the current scaler was used. A scaler's private fields
-    are read from its `vars`: a disabled one does not have them.
+    been since the last step(). `awaited`: a foreign scaler has let the optimizer step. `unscaled`
+    are ids of the optimizers whose gradients the loop has had unscaled in this step. `idle` counts
+    steps of the main optimizer since the current scaler was used. A scaler's private fields are
+    read from its `vars`: a disabled one does not have them.
     """
 
     def begin(self, recorder: Recorder) -> None:
@@ -98,6 +99,7 @@ class ScalerWatch:
         self.outstanding = 0
         self.pending = False
         self.awaited = False
+        self.unscaled: tuple[int, ...] = ()
         self.idle = 0
         self._fired = 0
         self._stepping: Any = None
@@ -119,15 +121,6 @@ class ScalerWatch:
         """The scale of the gradients of the current scaler, NaN if it is not known."""
         return NAN if self.current is None else self.current.scale_now()
 
-    def unscaled_optimizers(self) -> set[int]:
-        """Ids of the optimizers whose gradients the current scaler has unscaled in this step."""
-        scaler = self.current.reference() if self.current is not None else None
-        if scaler is None:
-            return set()
-        states = vars(scaler).get("_per_optimizer_states") or {}
-        unscaled = sys.modules[PLAIN].OptState.UNSCALED
-        return {key for key, state in states.items() if state["stage"] is unscaled}
-
     # Bodies of the hooks --------------------------------------------------------------------------
 
     def before_scale(self, args: Any, kwargs: Any) -> None:
@@ -144,9 +137,12 @@ class ScalerWatch:
         """unscale_(optimizer), called by the loop."""
         watched = self.meet(args[0])
         if watched is not None:
-            self.used(watched)
+            self.current = watched
+            self.idle = 0
             watched.states = vars(args[0]).get("_per_optimizer_states")
-            self.recorder.optimizers.meet(_optimizer_of(args, kwargs)).scaled_by_us = True
+            optimizer = _optimizer_of(args, kwargs)
+            self.recorder.optimizers.meet(optimizer).scaled_by_us = True
+            self.unscaled = (*self.unscaled, id(optimizer))
 
     def before_step(self, args: Any, kwargs: Any) -> None:
         """step(optimizer): note whether the optimizer's own hooks fire in it."""

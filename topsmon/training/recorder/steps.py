@@ -129,7 +129,7 @@ class StepWatch:
         A second optimizer may do without a scaler: its gradients come from plain backward passes.
         """
         losses, scalers = self.recorder.losses, self.recorder.scalers
-        if id(optimizer) in scalers.unscaled_optimizers():
+        if id(optimizer) in scalers.unscaled:
             return False
         if not known.scaled_by_us and losses.plain != known.plain:
             return False
@@ -159,14 +159,13 @@ class StepWatch:
         losses, scalers = self.recorder.losses, self.recorder.scalers
         if losses.scaled == self._scaled_before:
             return False
-        unscaled = scalers.unscaled_optimizers()
         if len(self.known) > 1:
             owner = self._owner(_first_of(parameters))
             known = None if owner is None else self.known.get(owner)
             if known is not None:
-                pending = losses.scaled != known.scaled and owner not in unscaled
+                pending = losses.scaled != known.scaled and owner not in scalers.unscaled
                 return pending and (known.scaled_by_us or losses.plain == known.plain)
-        return scalers.pending and not unscaled
+        return scalers.pending and not scalers.unscaled
 
     def _owner(self, parameter: Any) -> int | None:
         if self._owners is None:
