@@ -15,13 +15,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from topsmon.simulated.fleet import FleetPlan
     from topsmon.state import State
 
 OK, WARN, FAIL, UNKNOWN, USAGE, INTERRUPTED = 0, 1, 2, 3, 64, 130
 SNAPSHOT_SECONDS = 2.0
 """A snapshot waits this long at the most for a driver that does not answer."""
+PATIENCE_SECONDS = 15.0
+"""And this much longer for one that answers every call, but slowly."""
 
 INSIDE_SIMULATION = "TOPSMON_INSIDE_SIMULATION"
+FLEET_PREFIX = "nodes="
+"""So begins the plan of a simulated fleet, which needs no driver."""
 DEVICES_HELP = "Only these devices: indexes, UUIDs or their beginnings, cpu (comma-separated)."
 
 
@@ -148,6 +153,13 @@ def shows_progress() -> bool:
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in {"", "dumb"}
 
 
+def has_screen() -> bool:
+    """True where a full-screen program can run: three terminals and a capable TERM."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    terminals = all(stream is not None and stream.isatty() for stream in streams)
+    return terminals and os.environ.get("TERM", "") not in {"", "dumb"}
+
+
 def width() -> int:
     """Columns of the terminal, 100 where there is none."""
     import shutil
@@ -155,8 +167,11 @@ def width() -> int:
     return shutil.get_terminal_size((100, 24)).columns
 
 
-def prepare_simulation(name: str | None) -> dict[str, str]:
-    """Build the simulated driver; return the environment that makes a child use it."""
+def prepare_simulation(name: str | None, *, one_look: bool = False) -> dict[str, str]:
+    """Build the simulated driver; return the environment that makes a child use it.
+
+    `one_look`: it is read once, so scenario time starts where there is something to see.
+    """
     if name is None:
         return {}
     import platformdirs
@@ -166,12 +181,31 @@ def prepare_simulation(name: str | None) -> dict[str, str]:
     if name == "list":
         list_scenarios()
         raise click.exceptions.Exit(OK)
+    if name.startswith(FLEET_PREFIX):
+        raise click.UsageError(
+            f"--simulate {name} plays many hosts: only topsmon, topsmon --once and topsmon stream"
+            " show them"
+        )
     if name not in SCENARIOS and not name.endswith(".json"):
         raise click.UsageError(f"--simulate {name}: no such scenario; see topsmon --simulate list")
     try:
-        return prepare(name, platformdirs.user_cache_path("topsmon") / "simulated")
+        folder = platformdirs.user_cache_path("topsmon") / "simulated"
+        return prepare(name, folder, one_look=one_look)
     except SimulationError as error:
         raise Failure(str(error)) from error
+
+
+def fleet_plan(name: str | None) -> FleetPlan | None:
+    """The plan of many simulated hosts ("nodes=1250,gpus=8"), None where none is asked for."""
+    if name is None or not name.startswith(FLEET_PREFIX):
+        return None
+    from topsmon.simulated import SimulationError
+    from topsmon.simulated.fleet import parse
+
+    try:
+        return parse(name)
+    except SimulationError as error:
+        raise click.UsageError(str(error)) from error
 
 
 def list_scenarios() -> None:
@@ -181,16 +215,18 @@ def list_scenarios() -> None:
     longest = max(len(name) for name in SCENARIOS)
     for name, scenario in SCENARIOS.items():
         click.echo(f"{name:<{longest}}  {scenario.description}")
+    click.echo("nodes=1250,gpus=8,fault=straggler:node17:3  many hosts (also hot, lost, ecc, gone)")
 
 
-def enter_simulation(common: Common) -> None:
-    """Become a process that reads the simulated driver.
+def enter_simulation(common: Common, *, one_look: bool = False) -> None:
+    """Become a process that reads the simulated driver; `one_look` as in `prepare_simulation`.
 
     The loader reads LD_LIBRARY_PATH at start only, so the program is started anew, in place.
     """
     if common.simulate is None or os.environ.get(INSIDE_SIMULATION) == common.simulate:
         return
-    environment = {**os.environ, **prepare_simulation(common.simulate), "PYTHONSAFEPATH": "1"}
+    simulation = prepare_simulation(common.simulate, one_look=one_look)
+    environment = {**os.environ, **simulation, "PYTHONSAFEPATH": "1"}
     environment[INSIDE_SIMULATION] = common.simulate
     command = [sys.executable, "-m", "topsmon", *common.arguments]
     os.execve(sys.executable, command, environment)
@@ -209,12 +245,14 @@ def remembering_state(common: Common) -> State:
 
 def snapshot_state(common: Common) -> State:
     """Read everything once, in this process, and fold it."""
-    enter_simulation(common)
+    enter_simulation(common, one_look=True)
     from topsmon.devices import poller
     from topsmon.state import State
 
     try:
-        events = poller.snapshot(SNAPSHOT_SECONDS, common.only, common.only_visible)
+        events = poller.snapshot(
+            SNAPSHOT_SECONDS, common.only, common.only_visible, patience_seconds=PATIENCE_SECONDS
+        )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     state = State()

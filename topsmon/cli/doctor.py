@@ -41,7 +41,7 @@ def command(common: Common, as_json: bool, bundle: Path | None, include_identifi
     """
     if include_identifiers and bundle is None:
         raise click.UsageError("--include-identifiers goes with --bundle FILE")
-    enter_simulation(common)
+    enter_simulation(common, one_look=True)
     from topsmon import doctor
     from topsmon.devices import poller
     from topsmon.doctor import bundle as bundles

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,18 @@ from typing import Any
 import click
 
 from topsmon import __version__
-from topsmon.cli.common import DEVICES_HELP, OK, Common, Number, list_scenarios, split_list
+from topsmon.cli.common import (
+    DEVICES_HELP,
+    OK,
+    Common,
+    Number,
+    has_screen,
+    list_scenarios,
+    split_list,
+)
+from topsmon.cli.hosts import chosen_hosts, host_options
 
-NO_SETTINGS = frozenset({"once", "as_json", "config", "version", "help"})
+NO_SETTINGS = frozenset({"once", "as_json", "hosts", "hostfile", "config", "version", "help"})
 """Options that ask for something now and have no place in a file of defaults."""
 COMMANDS = {
     "attach": "Watch a training run that is already running (Python 3.14 or newer).",
@@ -21,7 +31,13 @@ COMMANDS = {
     "check": "Quick sanity check: verdicts with remedies and an exit code.",
     "demo": "Train a small model in mixed precision, healthy or broken, to be watched.",
     "doctor": "What works here and what not, why, and what to do.",
+    "export": "Numbers for Prometheus, or of a recording as CSV, Parquet, trace.",
+    "fleet": "Distribution and worst devices of many machines, from a Prometheus server.",
     "flops": "FLOPs and bytes per layer of a model, and its best possible time here.",
+    "recipe": "How to use it in SLURM, Kubernetes, systemd, Docker, cron.",
+    "record": "Record what the screen would show, into a file.",
+    "replay": "Show a recording on the screen, at any speed.",
+    "report": "Summarise a recording for a bug report.",
     "roofline": "Ceilings, measured lines and kinds of work in one picture.",
     "run": "Start a training command watched, without a change to its code.",
     "runs": "Training runs recorded here: state, step, loss, scale, last words.",
@@ -101,6 +117,22 @@ def _setting(context: click.Context, path: Path, name: str, value: Any) -> tuple
     raise click.UsageError(f"{path}: unknown setting {name!r}; settings are named like the options")
 
 
+def _check_names(context: click.Context, python: str | None, theme: str | None) -> None:
+    """Refuse what does not exist, for a snapshot too, which needs neither interpreter nor theme.
+
+    A theme of the settings file that is gone does not keep the screen from opening.
+    """
+    if python is not None and shutil.which(python) is None:
+        raise click.UsageError(f"--python {python}: no such program")
+    source = context.get_parameter_source("theme")
+    if theme is not None and source is click.core.ParameterSource.COMMANDLINE:
+        from topsmon.tui import themes
+
+        known = themes.names()
+        if theme not in known:
+            raise click.UsageError(f"--theme {theme}: no such theme; there are: {', '.join(known)}")
+
+
 def _default_config() -> Path:
     import platformdirs
 
@@ -130,6 +162,7 @@ def _default_config() -> Path:
     metavar="SCENARIO",
     help="Show a simulated GPU driver instead of the real one; 'list' names the scenarios.",
 )
+@host_options
 @click.option(
     "--python",
     metavar="PATH",
@@ -140,6 +173,9 @@ def _default_config() -> Path:
     default=True,
     show_default=True,
     help="Measure rates in short bursts while the screen is open.",
+)
+@click.option(
+    "--readonly", is_flag=True, help="Only look: the screen sends no signals to processes."
 )
 @click.option("--theme", metavar="NAME", help="Colours of the screen; m shows the next one.")
 @click.option("--mouse/--no-mouse", default=True, show_default=True, help="Use the mouse.")
@@ -164,8 +200,13 @@ def root(
     only: tuple[str, ...],
     only_visible: bool,
     simulate: str | None,
+    hosts: tuple[str, ...],
+    hostfile: Path | None,
+    ssh: str,
+    remote_command: str,
     python: str | None,
     bench: bool,
+    readonly: bool,
     theme: str | None,
     mouse: bool,
     ascii_only: bool,
@@ -190,22 +231,26 @@ def root(
         arguments=context.obj or (),
     )
     context.obj = common
+    others = chosen_hosts(common, hosts, hostfile, ssh, remote_command)
     if simulate == "list":
         list_scenarios()
         context.exit(OK)
     if context.invoked_subcommand is not None:
+        if others is not None:
+            raise click.UsageError(
+                "--host goes with the screen and with --once; commands work on the machine they "
+                f"are started on: ssh HOST topsmon {context.invoked_subcommand}"
+            )
         return
     if as_json and not once:
         raise click.UsageError("--json goes with --once (topsmon --once --json)")
+    _check_names(context, python, theme)
     from topsmon.cli import screen
 
-    if once or not _has_screen():
+    if once or not has_screen():
+        if others is not None:
+            context.exit(others.snapshot(common, as_json=as_json))
         context.exit(screen.snapshot(common, as_json=as_json))
-    context.exit(screen.screen(common, bench=bench, theme=theme, mouse=mouse))
-
-
-def _has_screen() -> bool:
-    """True where a full-screen program can run: three terminals and a capable TERM."""
-    streams = (sys.stdin, sys.stdout, sys.stderr)
-    terminals = all(stream is not None and stream.isatty() for stream in streams)
-    return terminals and os.environ.get("TERM", "") not in {"", "dumb"}
+    context.exit(
+        screen.screen(common, others, bench=bench, theme=theme, mouse=mouse, readonly=readonly)
+    )

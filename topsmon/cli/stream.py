@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from topsmon.cli.common import Common, Number, common_options, enter_simulation
+from topsmon.cli.common import Common, Number, common_options, enter_simulation, fleet_plan
 
 
 @click.command()
@@ -14,6 +14,12 @@ from topsmon.cli.common import Common, Number, common_options, enter_simulation
 @common_options
 def command(common: Common, interval: float | None, gpu: bool, until_stdin_closes: bool) -> None:
     """Write the event stream as JSON lines until interrupted."""
+    plan = fleet_plan(common.simulate)
+    if plan is not None:
+        from topsmon.fleet.play import play
+
+        code = play(plan, interval or common.interval, until_stdin_closes=until_stdin_closes)
+        raise click.exceptions.Exit(code)
     enter_simulation(common)
     from topsmon.devices import poller
 
