@@ -83,6 +83,7 @@ def every_event() -> list[events.Event]:
         ),
         events.RunEvent(**HEADER, run="1-2-0", number=1, kind="skip", step=1, names=("a.b",)),
         events.RunStatus(**HEADER, run="1-2-0", condition="killed", since=2.0, detail="SIGKILL"),
+        events.Recording(**HEADER, recording="ab12", part=2, began=1.0, repeated=7, interval=0.5),
     ]
 
 

@@ -303,9 +303,9 @@ class Session:
 
     def _review(self, key: str) -> None:
         """Start, hold back or resume the prober of a device after anything about it changed."""
-        device = self.state.devices[key]
-        if not self._may_have_prober(device):
-            return
+        device = self.state.devices.get(key)
+        if device is None or not self._may_have_prober(device):
+            return  # what is told of a device may come before the device itself
         reason = self._hold_back_reason(device)
         worker = self._probers.get(key)
         if worker is None:

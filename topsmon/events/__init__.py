@@ -38,6 +38,7 @@ from topsmon.events.measuring import (
     ProbeUnsupported,
     RateMeasured,
 )
+from topsmon.events.recording import Recording
 from topsmon.events.training import (
     AutocastType,
     HistoryBucket,
@@ -94,6 +95,7 @@ __all__ = [
     "ProcessEntry",
     "Processes",
     "RateMeasured",
+    "Recording",
     "Run",
     "RunCondition",
     "RunEvent",

@@ -34,6 +34,7 @@ class Host(Event, frozen=True, kw_only=True, tag="host"):
     cuda_version: str | None = None
     container: bool = False
     wsl: bool = False
+    jetson: bool = False
 
 
 class HostSample(Event, frozen=True, kw_only=True, tag="host-sample"):

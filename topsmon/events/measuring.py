@@ -41,6 +41,7 @@ class RateMeasured(Event, frozen=True, kw_only=True, tag="rate"):
     it must not be trusted; a wrong result has `correct` False and is a failure, not a rate.
     `held_clock_mhz` is the median clock read during the burst, `clock_event_mask` the OR of the
     NVML reasons. `cpu_share` is CPU time received / (wall time * threads), CPU only.
+    `earlier_session`: not measured now, but remembered.
     """
 
     device: str
@@ -66,6 +67,7 @@ class RateMeasured(Event, frozen=True, kw_only=True, tag="rate"):
     method: str = ""
     torch_version: str = ""
     note: str = ""
+    earlier_session: bool = False
 
 
 class ProbeResult(Event, frozen=True, kw_only=True, tag="probe"):

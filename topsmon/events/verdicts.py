@@ -16,6 +16,7 @@ class Finding(Event, frozen=True, kw_only=True, tag="finding"):
     `word` is the state word of the screen (SLOW, HOT, LOST, STALE, FAIL, FULL, SHARED, NAN, SKIP,
     SCALE, GRAD, AMP, WAIT, note). `basis` names the source of the threshold or rule. `device` is
     for hardware; a finding about a training run has the run's key in `run` and no device.
+    In a recording a finding comes when it begins and once more, `ended`, when it is over.
     """
 
     code: str
@@ -29,6 +30,7 @@ class Finding(Event, frozen=True, kw_only=True, tag="finding"):
     command: str = ""
     basis: str = ""
     run: str | None = None
+    ended: bool = False
 
 
 class CheckResult(Event, frozen=True, kw_only=True, tag="check"):

@@ -27,6 +27,7 @@ from topsmon.events.measuring import (
     ProbeUnsupported,
     RateMeasured,
 )
+from topsmon.events.recording import Recording
 from topsmon.events.training import Run, RunEvent, RunHistory, RunSample, RunStatus
 from topsmon.events.verdicts import CheckResult, Finding
 
@@ -59,6 +60,7 @@ AnyEvent = (
     | RunHistory
     | RunEvent
     | RunStatus
+    | Recording
 )
 
 

@@ -261,10 +261,12 @@ def _held_down(summary: Summary) -> Iterator[Block]:
     rows = []
     for device in summary.state.ordered():
         found = summary.devices.get(device.key)
-        for reason, seconds in sorted((found.held_down if found is not None else {}).items()):
-            if found is not None and seconds > 0:
+        if found is None:
+            continue
+        basis = "driver's counter" if found.counted else "estimated from single readings"
+        for reason, seconds in sorted((found.counted or found.estimated).items()):
+            if seconds > 0:
                 share = seconds / summary.index.seconds if summary.index.seconds else None
-                basis = "driver's counter" if found.counted else "estimated from single readings"
                 words = (plain(reason, 40), duration(seconds), percent(share), basis)
                 rows.append((device.label, *words))
     if rows:

@@ -1,0 +1,156 @@
+"""What goes to strangers: without who and where.
+
+Host, user, folders of the user, UUIDs, serial and PCI numbers, addresses and the arguments of
+processes are replaced by short hashes: equal ones stay equal, so that a report can be followed.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import os
+import re
+import secrets
+import socket
+from collections.abc import Mapping
+
+import msgspec
+
+from topsmon import events
+from topsmon.units import CUT_SIGN, plain
+
+_UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}(/\d+)*")
+_ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
+_MAC = re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b")
+_PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
+_HOME = re.compile(r"/(?:home|Users|u|users)/([^/\s:,;'\"]+)")
+_FREE_TEXT = ("title", "cause", "remedy", "command", "detail", "message", "reason", "note",
+              "invalid_reason")  # fmt: skip
+"""Fields of events that hold sentences, in which a command line may stand."""
+SHORTEST_NAME = 3
+"""A name of one or two letters would be found in every word."""
+COMMANDS_KEPT = 1024
+
+
+class Redactor:
+    """Replaces what identifies by hashes that mean nothing outside this one document."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._salt = secrets.token_bytes(16)
+        self._names: dict[str, str] = {}
+        self._commands: dict[str, str] = {}
+        self._learn("home", environment.get("HOME", ""))
+        self._learn("user", _user())
+        self._learn("host", socket.gethostname())
+
+    def _learn(self, kind: str, name: str) -> None:
+        if len(name.strip("/")) >= SHORTEST_NAME:
+            self._names.setdefault(name, self._hashed(kind, name))
+
+    def _learn_command(self, command: str | None) -> None:
+        """Know a command line again wherever a text quotes it, with or without its folders."""
+        if not command or " " not in command or len(self._commands) >= COMMANDS_KEPT:
+            return
+        words = plain(" ".join(command.split())).split(" ")
+        short = [word.rpartition("/")[2] or word for word in words]
+        for known in ([short[0], *words[1:]], short):
+            self._commands[" ".join(known)] = short[0]
+
+    def text(self, text: str) -> str:
+        """Return a text without names, command lines, UUIDs and addresses."""
+        for command, program in self._commands.items():
+            text = _without_command(text, command, program)
+        for name in sorted(self._names, key=len, reverse=True):
+            if name in text:
+                text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", self._names[name], text)
+        text = _UUID.sub(lambda found: self._hashed(found[1], found[0]), text)
+        text = _MAC.sub(lambda found: self._hashed("mac", found[0]), text)
+        text = _PCI.sub(lambda found: self._hashed("pci", found[0]), text)
+        text = _HOME.sub(lambda found: self._hashed("home", found[0]), text)
+        return _ADDRESS.sub(_without_address, text)
+
+    def _hashed(self, kind: str, name: str) -> str:
+        digest = hashlib.blake2b(name.encode("utf-8", "replace"), key=self._salt, digest_size=4)
+        return f"{kind}-{digest.hexdigest()}"
+
+    def event(self, event: events.AnyEvent) -> events.AnyEvent:
+        """Return an event without its host, and without the arguments of processes and runs.
+
+        The names in it are known from then on, also those of another machine than this one.
+        """
+        host, _, device = event.source.partition("/")
+        if isinstance(event, (events.Host, events.HostSample)):
+            self._learn("host", host)
+        source = self._hashed("host", host) + (f"/{device}" if device else "")
+        event = msgspec.structs.replace(event, source=source)
+        if isinstance(event, events.Host):
+            self._learn("host", event.hostname)
+            return msgspec.structs.replace(event, hostname=self._hashed("host", event.hostname))
+        if isinstance(event, events.Processes) and event.entries is not None:
+            entries = tuple(self._process(entry) for entry in event.entries)
+            return msgspec.structs.replace(event, entries=entries)
+        if isinstance(event, events.Run):
+            self._learn("host", event.hostname)
+            self._learn_command(event.command)
+            return msgspec.structs.replace(
+                event,
+                command=_program(event.command) or "",
+                hostname=self._hashed("host", event.hostname),
+            )
+        if isinstance(event, events.Device):
+            bus = event.pci_bus_id
+            return msgspec.structs.replace(event, pci_bus_id=bus and self._hashed("pci", bus))
+        return self._sentences(event)
+
+    def _sentences(self, event: events.AnyEvent) -> events.AnyEvent:
+        changes = {
+            name: self.text(text)
+            for name in _FREE_TEXT
+            if isinstance(text := getattr(event, name, None), str) and text
+        }
+        if isinstance(event, events.Finding):
+            evidence = tuple(self.text(one) for one in event.evidence)
+            return msgspec.structs.replace(event, evidence=evidence, **changes)
+        return msgspec.structs.replace(event, **changes) if changes else event
+
+    def _process(self, entry: events.ProcessEntry) -> events.ProcessEntry:
+        self._learn_command(entry.command)
+        self._learn("user", entry.user or "")
+        return msgspec.structs.replace(
+            entry,
+            command=_program(entry.command),
+            user=entry.user and self._hashed("user", entry.user),
+        )
+
+
+def _without_command(text: str, command: str, program: str) -> str:
+    """The text with the program alone where it quotes a command line, even a cut one."""
+    begin = text.find(f"{program} ")
+    while begin >= 0:
+        end = begin
+        while end < len(text) and end - begin < len(command) and text[end] == command[end - begin]:
+            end += 1
+        if end - begin > len(program) + 1:
+            if text.startswith(CUT_SIGN, end) or text.startswith(CUT_SIGN.lstrip(), end):
+                end = text.index(CUT_SIGN.strip(), end) + len(CUT_SIGN.strip())
+            text = text[:begin] + program + text[end:]
+        begin = text.find(f"{program} ", begin + len(program))
+    return text
+
+
+def _without_address(found: re.Match[str]) -> str:
+    """A driver's version has three dots at the most too; an address has four numbers to 255."""
+    numbers = found[0].split(".")
+    return "address" if all(int(number) <= 255 for number in numbers) else found[0]
+
+
+def _program(command: str | None) -> str | None:
+    """The program of a command line, without its folder and its arguments."""
+    return command and (command.split(maxsplit=1) or [""])[0].rpartition("/")[2]
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
