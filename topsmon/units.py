@@ -159,6 +159,19 @@ def duration(seconds: float | None) -> str:
     return f"{seconds / 86400:.0f} d"
 
 
+def age(seconds: float) -> str:
+    """Return a process's age in at most eight cells: "42 s", "12 min", "3 h 12", "5 d 3 h"."""
+    seconds = max(seconds, 0.0)
+    minutes, hours, days = int(seconds // 60), int(seconds // 3600), int(seconds // 86400)
+    if seconds < 60:
+        return f"{int(seconds)} s"
+    if hours < 1:
+        return f"{minutes} min"
+    if days < 2:
+        return f"{hours} h {minutes % 60:02}"
+    return f"{days} d {hours % 24} h" if days < 10 else f"{days} d"
+
+
 CONTROL_SIGN = "\N{REPLACEMENT CHARACTER}"
 
 

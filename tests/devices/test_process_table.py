@@ -16,8 +16,11 @@ import pytest
 from poller_process import Simulate, one_gpu
 
 from topsmon import events
-from topsmon.devices import processes
-from topsmon.devices.processes import Family, Lookup, ProcessTable, describe, is_worker_command
+from topsmon.devices import process_lookup
+from topsmon.devices.process_lists import Held, Key
+from topsmon.devices.process_lookup import Details, Family, Lookup, describe, is_worker_command
+from topsmon.devices.process_shares import Share
+from topsmon.devices.processes import ProcessTable
 from topsmon.units import plain
 
 Spawn = Callable[..., subprocess.Popen[bytes]]
@@ -54,9 +57,15 @@ def table(**options: object) -> ProcessTable:
     return ProcessTable(NOBODY, patience=5.0, **options)  # type: ignore[arg-type]
 
 
+def one(watched: ProcessTable, pid: int, memory: int | None = None) -> events.ProcessEntry:
+    """The entry of one process."""
+    (entry,) = watched.entries({Key(pid): Held(memory)})
+    return entry
+
+
 def test_control_characters_stay_in_the_record_and_not_on_the_screen(spawn: Spawn) -> None:
     process = sleeper(spawn, b"evil\x1b[2J\x1b]0;x\x07\nline2", b"600")
-    (entry,) = table().entries({process.pid: 1})
+    entry = one(table(), process.pid, 1)
     assert entry.command == "evil\x1b[2J\x1b]0;x\x07\nline2 600"
     shown = plain(entry.command)
     assert "\x1b" not in shown
@@ -65,7 +74,7 @@ def test_control_characters_stay_in_the_record_and_not_on_the_screen(spawn: Spaw
 
 def test_arguments_that_are_no_utf8_become_valid_json(spawn: Spawn) -> None:
     process = sleeper(spawn, b"train\xff\xfe", b"600")
-    (entry,) = table().entries({process.pid: None})
+    entry = one(table(), process.pid, None)
     assert entry.command == "train\N{REPLACEMENT CHARACTER}\N{REPLACEMENT CHARACTER} 600"
     event = events.Processes(time=0, monotonic=0, source="x", device="d", entries=(entry,))
     assert events.LineDecoder().decode(events.encode(event)) == event
@@ -75,42 +84,64 @@ def test_an_enormous_command_line_is_cut(spawn: Spawn) -> None:
     process = spawn(
         os.fsencode(sys.executable), b"-c", b"import time; time.sleep(600)", b"x" * 120_000
     )
-    (entry,) = table().entries({process.pid: None})
+    entry = one(table(), process.pid, None)
     assert entry.command is not None
-    assert len(entry.command) == processes.COMMAND_LIMIT + 1
+    assert len(entry.command) == process_lookup.COMMAND_LIMIT + 1
     assert entry.command.endswith("…")
 
 
 def test_what_is_known_of_a_process(spawn: Spawn) -> None:
     process = sleeper(spawn, b"sleep", b"600")
-    (entry,) = table().entries({process.pid: 5})
+    (entry,) = table().entries(
+        {Key(process.pid, 3): Held(5, "both")}, {process.pid: Share(0.25, 0.125)}
+    )
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
+    assert entry.host_memory_bytes == int(resident.split()[1]) * 1024
+    assert entry.started == pytest.approx(time.time(), abs=5)
+    assert entry.ancestors[0].pid == os.getpid()
     assert entry == events.ProcessEntry(
         pid=process.pid,
         name="sleep",
         user=psutil.Process().username(),
         memory_bytes=5,
         command="sleep 600",
+        parent_pid=os.getpid(),
+        kind="both",
+        sm_ratio=0.25,
+        memory_busy_ratio=0.125,
+        gpu_instance=3,
+        host_memory_bytes=entry.host_memory_bytes,
+        started=entry.started,
+        start_ticks=entry.start_ticks,
+        ancestors=entry.ancestors,
     )
+    assert entry.start_ticks is not None
+    ticks = os.sysconf("SC_CLK_TCK")
+    up = float(Path("/proc/uptime").read_text().split()[0])
+    assert entry.start_ticks / ticks == pytest.approx(up, abs=5)
 
 
 def test_a_process_that_has_ended_keeps_its_row(spawn: Spawn) -> None:
     process = sleeper(spawn, b"sleep", b"600")
     watched = table()
-    assert watched.entries({process.pid: 5})[0].name == "sleep"
+    assert one(watched, process.pid, 5).name == "sleep"
     process.kill()
     process.wait()
-    (entry,) = watched.entries({process.pid: 5})
+    entry = one(watched, process.pid, 5)
     assert entry == events.ProcessEntry(pid=process.pid, memory_bytes=5, local=False)
 
 
 def test_a_zombie_holds_its_memory_under_its_letter(spawn: Spawn) -> None:
     process = sleeper(spawn, b"sleep", b"600")
-    watched = table()
-    watched.entries({process.pid: 5})
+    now = 10.0
+    watched = table(clock=lambda: now)
+    one(watched, process.pid, 5)
+    now = 12.0
     process.kill()
     while psutil.Process(process.pid).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.005)
-    (entry,) = watched.entries({process.pid: 5})
+    entry = one(watched, process.pid, 5)
     assert (entry.pid, entry.memory_bytes, entry.state) == (process.pid, 5, "Z")
 
 
@@ -130,9 +161,11 @@ def test_any_refusal_leaves_what_is_known(
         raise error
 
     process = sleeper(spawn, b"sleep", b"600")
-    for name in ("name", "cmdline", "username", "uids", "ppid", "parent", "status", "cpu_times"):
+    asked = ("name", "cmdline", "uids", "ppid", "parent", "status", "cpu_times", "memory_info")
+    for name in (*asked, "create_time"):
         monkeypatch.setattr(psutil.Process, name, refuse)
-    (entry,) = table().entries({process.pid: 5})
+    monkeypatch.setattr(process_lookup, "start_ticks", lambda pid: None)
+    entry = one(table(), process.pid, 5)
     assert entry == events.ProcessEntry(pid=process.pid, memory_bytes=5)
 
 
@@ -143,29 +176,25 @@ def test_a_process_that_cannot_be_seen_at_all_keeps_its_row(
         raise psutil.NoSuchProcess(pid)
 
     monkeypatch.setattr(psutil, "Process", hidden)
-    (entry,) = table().entries({os.getpid(): 5})
+    entry = one(table(), os.getpid(), 5)
     assert entry == events.ProcessEntry(pid=os.getpid(), memory_bytes=5, local=False)
 
 
 def test_a_user_without_a_name_is_a_number(monkeypatch: pytest.MonkeyPatch, spawn: Spawn) -> None:
-    def unknown(_: object) -> str:
-        raise psutil.AccessDenied(1)
-
     process = sleeper(spawn, b"sleep", b"600")
-    monkeypatch.setattr(psutil.Process, "username", unknown)
     monkeypatch.setattr(psutil.Process, "uids", lambda _: SimpleNamespace(real=54321))
-    assert table().entries({process.pid: None})[0].user == "54321"
+    assert one(table(), process.pid, None).user == "54321"
 
 
 def test_a_slow_lookup_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
-    prompt = processes.describe
+    prompt = process_lookup.describe
 
-    def slow(pid: int, family: Family) -> processes.Details | None:
+    def slow(pid: int, family: Family, *, foreign: bool) -> Details | None:
         release.wait(10)
-        return prompt(pid, family)
+        return prompt(pid, family, foreign=foreign)
 
-    monkeypatch.setattr(processes, "describe", slow)
+    monkeypatch.setattr(process_lookup, "describe", slow)
     lookup = Lookup(NOBODY)
     assert lookup.details([os.getpid()], 0.02) == {os.getpid(): None}
     assert not release.is_set()
@@ -178,7 +207,7 @@ def test_a_slow_lookup_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_pid_of_another_namespace_is_not_ours(spawn: Spawn) -> None:
     """In a container the PIDs are the host's: an equal number here is another process."""
     process = sleeper(spawn, b"sleep", b"600")
-    (entry,) = table(foreign_pids=True).entries({process.pid: 5})
+    entry = one(table(foreign_pids=True), process.pid, 5)
     assert entry == events.ProcessEntry(pid=process.pid, memory_bytes=5, local=False)
 
 
@@ -186,8 +215,8 @@ def test_a_process_with_the_driver_mapped_is_the_one(
     monkeypatch: pytest.MonkeyPatch, spawn: Spawn
 ) -> None:
     process = sleeper(spawn, b"sleep", b"600")
-    monkeypatch.setattr(processes, "_uses_nvidia", lambda pid: pid == process.pid)
-    (entry,) = table(foreign_pids=True).entries({process.pid: 5})
+    monkeypatch.setattr(process_lookup, "_uses_nvidia", lambda pid: pid == process.pid)
+    entry = one(table(foreign_pids=True), process.pid, 5)
     assert (entry.name, entry.local) == ("sleep", True)
 
 
@@ -205,9 +234,9 @@ def test_cpu_use_is_blank_at_first_and_counted_once_a_refresh(
     monkeypatch.setattr(psutil.Process, "cpu_times", times)
     watched = table(clock=lambda: now)
     pid = os.getpid()
-    assert watched.entries({pid: None})[0].cpu_cores is None
+    assert one(watched, pid, None).cpu_cores is None
     now, cpu, reads = 12.0, 108.0, 0
-    shown = [watched.entries({pid: None})[0].cpu_cores for _ in range(4)]
+    shown = [one(watched, pid, None).cpu_cores for _ in range(4)]
     assert shown == [4.0] * 4
     assert reads == 1
 
@@ -277,7 +306,7 @@ def test_short_lived_processes_do_no_harm() -> None:
     watched = table()
     for _ in range(20):
         process = subprocess.Popen(["/bin/true"])
-        (entry,) = watched.entries({process.pid: 1})
+        entry = one(watched, process.pid, 1)
         assert entry.pid == process.pid
         process.wait()
 

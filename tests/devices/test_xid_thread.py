@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 from poller_process import Simulate, one_gpu
 
 from topsmon import events
+from topsmon.devices import nvml
+from topsmon.devices.pace import Pace
+from topsmon.devices.xid_events import XidEvents
 
 
 def with_xids(count: int, xids: dict[str, list[dict[str, Any]]], **more: Any) -> dict[str, Any]:
@@ -117,3 +121,38 @@ def test_nobody_waits_while_every_gpu_sleeps(simulate: Simulate, tmp_path: Path)
     for _ in range(4):
         poller.wait(events.HostSample)
     assert poller.calls() == before
+
+
+class SlowToStart(threading.Thread):
+    """A thread whose start takes a moment, as on a busy machine; it does nothing."""
+
+    starts = 0
+
+    def start(self) -> None:
+        SlowToStart.starts += 1
+        threading.Event().wait(0.02)
+        super().start()
+
+
+def test_workers_that_register_at_once_start_one_thread() -> None:
+    class Binding:
+        NVMLError = RuntimeError
+        nvmlEventSetCreate = staticmethod(lambda: 1)
+        nvmlDeviceRegisterEvents = staticmethod(lambda handle, kind, event_set: None)
+
+    xids = XidEvents(nvml.Driver(Binding), Pace(1.0), lambda event: None, lambda: True)
+    xids.thread = SlowToStart()
+    xids.open(nvml.Watch())
+    told: list[object] = []
+    workers = [
+        threading.Thread(
+            target=lambda n=n: told.append(xids.register(nvml.Watch(), n, f"GPU-{n}", "here"))
+        )
+        for n in range(8)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert told == [None] * 8
+    assert SlowToStart.starts == 1

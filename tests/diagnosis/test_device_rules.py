@@ -117,7 +117,7 @@ def test_commands_fit_containers_and_windows() -> None:
 
 def test_a_narrow_link_under_load() -> None:
     narrow = {"pcie_generation": 4, "pcie_generation_max": 4, "pcie_width": 4}
-    found = only(machine(gpu(), samples(**narrow)))
+    found = only(machine(gpu(), samples(count=6, **narrow)))
     assert (found.word, found.severity) == ("SLOW", "warn")
     assert found.title == "GPU 0  PCIe link gen 4 x4 of gen 4 x16 under load"
     # 16 GT/s x 128/130 / 8 = 1.969 GB/s a lane: 7.9 of 31.5 GB/s.
@@ -149,8 +149,19 @@ def test_a_burst_of_our_own_is_no_load() -> None:
 
 def test_load_is_told_by_power_where_busy_time_is_not_available() -> None:
     narrow = {"pcie_width": 4, "busy_ratio": None}
-    assert codes(machine(gpu(), samples(**narrow))) == ["pcie-link-low"]
-    assert codes(machine(gpu(), samples(power_watts=80.0, **narrow))) == []
+    assert codes(machine(gpu(), samples(count=6, **narrow))) == ["pcie-link-low"]
+    assert codes(machine(gpu(), samples(count=6, power_watts=80.0, **narrow))) == []
+
+
+def test_a_link_that_was_read_at_rest_says_nothing_of_the_load_after_it() -> None:
+    """The link is read every 2 s, busy time with every sample: for 2 s they are not of one time."""
+    link = {"pcie_generation": 1}
+    rest = [sample(NOW - 6 + 0.1 * turn, busy_ratio=0.0, **link) for turn in range(40)]
+    load = [sample(NOW - 2 + 0.1 * turn, busy_ratio=1.0, **link) for turn in range(20)]
+    assert codes(machine(gpu(), rest, load)) == []
+    more = [sample(NOW + 0.1 * turn, busy_ratio=1.0, **link) for turn in range(6)]
+    state = machine(gpu(), rest, load, more)
+    assert [found.code for found in diagnose(state, NOW + 0.6)] == ["pcie-link-low"]
 
 
 def test_link_in_words() -> None:

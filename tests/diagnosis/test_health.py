@@ -1,8 +1,9 @@
 """Broken boards that still answer: memory errors, and benchmarks that compute nothing."""
 
 import pytest
-from machines import codes, gpu, machine, only, rate, samples
+from machines import codes, gpu, header, machine, only, rate, samples
 
+from topsmon import events
 from topsmon.state import State
 
 
@@ -74,3 +75,13 @@ def test_a_driver_that_answers_zero_to_everything_fails() -> None:
 )
 def test_single_impossible_readings_are_only_not_available(reasons: dict[str, str]) -> None:
     assert codes(with_errors(**dict.fromkeys(reasons), unavailable=reasons)) == []
+
+
+def test_a_jetson_that_answers_zero_to_everything_is_only_noted() -> None:
+    fields = ("power_watts", "sm_clock_mhz", "temperature_celsius")
+    host = events.Host(**header(1.0), hostname="n", system="Linux", jetson=True)
+    silent = samples(**dict.fromkeys(fields), unavailable=dict.fromkeys(fields, ZERO))
+    finding = only(machine([host], gpu(), silent))
+    assert (finding.code, finding.severity, finding.word) == ("readings-impossible", "info", "note")
+    assert "Jetson" in finding.title
+    assert "tegrastats" in finding.remedy

@@ -22,6 +22,7 @@ def check(content: dict[str, Any]) -> list[str]:
     [
         ({"titel": "x"}, "unknown field `titel`"),
         ({"title": 3}, "`$.title`"),
+        ({"look_seconds": -1}, "`$.look_seconds`"),
         ({"count": 65}, "count must be 0..64"),
         ({"count": -1}, "count must be 0..64"),
         ({"driver": {"symbols": 999}}, "`$.driver.symbols`"),

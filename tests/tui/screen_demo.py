@@ -338,6 +338,7 @@ class FakeSession:
         self.torch_problem: str | None = None
         self.given = findings
         self.calls: list[tuple] = []
+        self.listeners: list = []
         self.asked: set[str] = set()
 
     async def start(self) -> None:

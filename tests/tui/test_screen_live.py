@@ -323,7 +323,8 @@ async def test_only_tabs_that_exist_are_shown(open_screen: OpenScreen) -> None:
     async with open_screen(eight(ticks=2), size=(120, 40)) as (app, _):
         tabs = text_of(app)[3]
         assert tabs.startswith(" 1 live  2 roofline  3 training  4 checks ")
-        assert "processes" not in tabs
+        assert " 5 processes " in tabs
+        assert "hosts" not in tabs
 
 
 async def test_the_second_tab_is_the_roofline_and_the_first_brings_the_rates_back(

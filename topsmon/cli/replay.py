@@ -81,6 +81,7 @@ def command(
         theme=theme,
         ascii_only=ascii_only or common.ascii_for(sys.__stderr__),
         color=common.color,
+        readonly=True,
         debug=common.debug or debug,
     )
     raise click.exceptions.Exit(

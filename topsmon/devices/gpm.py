@@ -107,7 +107,8 @@ class Gpm:
         known = self._reader.capabilities
         if answer.code == nvml.NOT_SUPPORTED and known.unsupported_words is None:
             answer = _ABSENT
-        elif answer.kind not in {"lost", "restart"}:
+        elif answer.kind not in {"lost", "restart", "unsupported"}:
+            # The prefix says that the device has GPM, and that it fails.
             answer = Unavailable(f"GPM: {answer.reason}", answer.code, answer.kind)
         return known.refuse(self._name, answer, now) or answer
 

@@ -217,11 +217,14 @@ class Gpu:
                 self._keep({field: value})
 
     def _doubt_zeros(self) -> None:
-        """Where a Jetson's driver answers 0 to everything, 0 % busy is no reading either."""
+        """Where a Jetson's driver answers 0 to everything, 0 % busy is no reading either.
+
+        Nor is its list of processes, which is what the used memory is added up from.
+        """
         zeros = ("sm_clock_mhz", "power_watts", "temperature_celsius")
         if self._facts.jetson and not any(field in self._values for field in zeros):
             doubted = Unavailable("NVML does not report it on Jetson; see tegrastats or jtop")
-            for field in ("busy_ratio", "memory_busy_ratio"):
+            for field in ("busy_ratio", "memory_busy_ratio", "memory_used_bytes"):
                 if self._values.get(field) == 0:
                     self._keep({field: doubted})
 

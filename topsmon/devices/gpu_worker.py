@@ -109,7 +109,8 @@ class GpuWorker:
                     return
                 self._setting.pace.sleep(self._setting.search_seconds)
         except nvml.DriverGoneError as gone:
-            self._report("error", gone.answer.reason)
+            if self._announced:
+                self._report("error", gone.answer.reason)
             if not self._setting.once:
                 self._setting.pace.leave(EXIT_DRIVER_RELOADED)
         finally:

@@ -199,6 +199,13 @@ class Gpus:
         if self._problem == "stalled":
             self._clear_problem()
 
+    def answering(self, limit_seconds: float) -> bool:
+        """True while somebody reads whose present call is out for less than the limit."""
+        reading = [(self.thread, self._watch), *((one.thread, one.watch) for one in self.workers)]
+        return any(
+            thread.is_alive() and watch.waited() < limit_seconds for thread, watch in reading
+        )
+
     def check(self, limit_seconds: float) -> None:
         """Report driver calls that have been out for longer than the limit."""
 

@@ -50,6 +50,11 @@ class CpuTimes(NamedTuple):
     total: float
 
 
+def shown_root() -> Path:
+    """Return the root of what this host shows of itself: a simulated one may show its own files."""
+    return Path(os.environ.get("TOPSMON_SIMULATED_ROOT", ROOT))
+
+
 def read_facts(root: Path = ROOT) -> HostFacts:
     """Return what can be told about this machine at once."""
     return HostFacts(

@@ -142,6 +142,11 @@ class Watch:
             if stalled and self._answered is not None:
                 self._answered()
 
+    def waited(self) -> float:
+        """Seconds since the call went out that has not come back, 0 where none is out."""
+        with self._lock:
+            return 0.0 if self._name is None else self._clock() - self._since
+
     def check(self, limit_seconds: float, report: Callable[[str, float], None]) -> bool:
         """Call `report(function, since)` if a call is out for longer than the limit.
 

@@ -23,6 +23,11 @@ class Pace:
         self.code: int | None = None
 
     @property
+    def interval(self) -> float:
+        """Seconds between two samples."""
+        return self._interval
+
+    @property
     def paused(self) -> bool:
         """True while nothing is to be sampled."""
         return self._paused

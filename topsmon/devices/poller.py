@@ -30,6 +30,8 @@ FIRST_WINDOW_SECONDS = 0.25
 SNAPSHOT_WINDOW_SECONDS = 0.06
 """The same for a snapshot: a few of the 10 ms ticks in which the kernel counts."""
 WATCHDOG_SECONDS = 0.5
+CALL_SECONDS = 0.5
+"""A driver that needs longer for one call is not taken for one that answers slowly."""
 END_SECONDS = 0.05
 """Grace for threads at the end; one that is stuck in the driver is not waited for."""
 INTERRUPTED = 130
@@ -50,6 +52,7 @@ class Poller:
             memory_total_bytes=facts.memory_total_bytes,
             container=facts.container,
             wsl=facts.wsl,
+            jetson=facts.jetson,
         )
         self._cpu = CpuMonitor(facts, setting.table, setting.root)
         wants_gpus = gpu and setting.selection.wants_gpus()
@@ -116,14 +119,19 @@ class Poller:
                 self._gpus.check_selection()
         return pace.code or 0
 
-    def read_once(self, deadline: float) -> None:
-        """Emit everything once, by the monotonic time `deadline`. ValueError as in `serve`."""
+    def read_once(self, deadline: float, last: float) -> None:
+        """Emit everything once, by the monotonic time `deadline`. ValueError as in `serve`.
+
+        A driver that is slow, but answers, is waited for until `last`.
+        """
         self.begin()
         time.sleep(SNAPSHOT_WINDOW_SECONDS)
         self.tick()
         if self._gpus is not None:
             _join([self._gpus.thread], deadline)
             _join(self._gpus.threads, deadline)
+            while time.monotonic() < last and self._gpus.answering(CALL_SECONDS):
+                _join(self._gpus.threads, min(last, time.monotonic() + CALL_SECONDS / 10))
             self._gpus.check(0.0)
             self._gpus.check_selection()
 
@@ -170,11 +178,15 @@ def run(
 
 
 def snapshot(
-    deadline_seconds: float, only: tuple[str, ...] = (), only_visible: bool = False
+    deadline_seconds: float,
+    only: tuple[str, ...] = (),
+    only_visible: bool = False,
+    *,
+    patience_seconds: float = 0.0,
 ) -> list[events.AnyEvent]:
     """Read everything once within `deadline_seconds`; return it as events, identities first.
 
-    What does not answer in time is reported as stalled, and left alone in a daemon thread.
+    A driver that is slow, but answers, is given `patience_seconds` more. What does not answer in time is reported as stalled, and left alone in a daemon thread.
     ValueError where `only` names a device that is not here.
     """
     collected: list[events.AnyEvent] = []
@@ -182,7 +194,8 @@ def snapshot(
         collected.append, Pace(1.0), only, only_visible=only_visible, child=False, once=True
     )
     poller = Poller(setting)
-    poller.read_once(time.monotonic() + deadline_seconds)
+    deadline = time.monotonic() + deadline_seconds
+    poller.read_once(deadline, deadline + patience_seconds)
     setting.pace.leave(0)
     return sorted(collected, key=_rank)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -14,7 +14,23 @@ from topsmon.devices.text import valid_text
 
 PID_MAX = 1 << 22
 """PID_MAX_LIMIT of a 64-bit Linux kernel (include/linux/threads.h)."""
+NO_INSTANCE = 0xFFFFFFFF
+"""What the driver writes for a process that is in no MIG instance (nvml.h, nvmlProcessInfo_t)."""
 _NAMES_KEPT = 1024
+
+
+class Key(NamedTuple):
+    """A process on a GPU: its PID, and the MIG instance that it is in."""
+
+    pid: int
+    gpu_instance: int | None = None
+
+
+class Held(NamedTuple):
+    """What a process holds: device memory in bytes (None: not told), and its kind of context."""
+
+    memory_bytes: int | None = None
+    kind: str = "compute"
 
 
 def _forms(kind: str) -> tuple[Call, ...]:
@@ -24,9 +40,11 @@ def _forms(kind: str) -> tuple[Call, ...]:
 
 COMPUTE, MPS, GRAPHICS = _forms("Compute"), _forms("MPSCompute"), _forms("Graphics")
 
+Memory = dict[Key, int | None]
+
 
 class ProcessLists:
-    """Reads lists as device memory in bytes by PID; None where the driver does not tell.
+    """Reads lists as device memory in bytes by process; None where the driver does not tell.
 
     `memory_limit` is the device's memory: no process can hold more.
     """
@@ -38,9 +56,40 @@ class ProcessLists:
         self._names: dict[int, str | None] = {}
         self._older_tried = False
 
+    def read(
+        self,
+        capabilities: nvml.Capabilities,
+        handle: object,
+        now: float,
+        instances: Mapping[int, object] | None = None,
+    ) -> dict[Key, Held] | Unavailable:
+        """Return all processes; `instances` are the handles of MIG instances by their number.
+
+        Without privileges a GPU in MIG mode does not tell who is in its instances; they do.
+        """
+        compute = self.compute(capabilities, handle, now)
+        inside: Memory = {}
+        answered = False
+        for number, instance in (instances or {}).items():
+            answer = self._driver.query(self._watch, COMPUTE, instance)
+            if not isinstance(answer, Unavailable):
+                answered = True
+                inside |= self.sift(answer, number)
+        if isinstance(compute, Unavailable):
+            if not answered:
+                return compute
+            compute = {}
+        pids = {key.pid for key in inside}
+        whole = {
+            key: used
+            for key, used in compute.items()
+            if key.gpu_instance is not None or key.pid not in pids
+        }
+        return _joined(whole | inside, self.graphics(capabilities, handle, now))
+
     def compute(
         self, capabilities: nvml.Capabilities, handle: object, now: float
-    ) -> dict[int, int | None] | Unavailable:
+    ) -> Memory | Unavailable:
         """Return the processes with a compute context, clients of MPS among them."""
         answer = capabilities.read("processes", COMPUTE, handle, now)
         if isinstance(answer, Unavailable):
@@ -58,25 +107,28 @@ class ProcessLists:
         clients = capabilities.read("MPS processes", MPS, handle, now)
         return found if isinstance(clients, Unavailable) else self.sift(clients) | found
 
-    def graphics(
-        self, capabilities: nvml.Capabilities, handle: object, now: float
-    ) -> dict[int, int | None]:
+    def graphics(self, capabilities: nvml.Capabilities, handle: object, now: float) -> Memory:
         """Return the processes with a graphics context; none where they cannot be read."""
         answer = capabilities.read("graphics processes", GRAPHICS, handle, now)
         return {} if isinstance(answer, Unavailable) else self.sift(answer)
 
-    def sift(self, rows: Iterable[Any]) -> dict[int, int | None]:
-        """Drop rows with an impossible PID; impossible memory is not told."""
-        found: dict[int, int | None] = {}
+    def sift(self, rows: Iterable[Any], gpu_instance: int | None = None) -> Memory:
+        """Drop rows with an impossible PID; impossible memory is not told.
+
+        `gpu_instance` is that of the handle which was asked, where the rows do not tell theirs.
+        """
+        found: Memory = {}
         for row in rows:
             if not 0 < row.pid <= PID_MAX:
                 continue
             used = row.usedGpuMemory
             if used is not None and not 0 <= used <= self.memory_limit:
                 used = None
-            before = found.get(row.pid)
-            # A process in several MIG instances has a row for each.
-            found[row.pid] = used if before is None or used is None else before + used
+            told = getattr(row, "gpuInstanceId", None)
+            key = Key(row.pid, gpu_instance if told in {None, NO_INSTANCE} else told)
+            before = found.get(key)
+            # A process in several compute instances of a GPU instance has a row for each.
+            found[key] = used if before is None or used is None else before + used
         return found
 
     def named(self, entry: events.ProcessEntry) -> events.ProcessEntry:
@@ -91,3 +143,16 @@ class ProcessLists:
             self._names[entry.pid] = path.rpartition("/")[2] if path else None
         name = self._names[entry.pid]
         return entry if name is None else msgspec.structs.replace(entry, name=name)
+
+
+def _joined(compute: Memory, graphics: Memory) -> dict[Key, Held]:
+    """One row a process: one with both kinds of context is in both lists with all its memory."""
+    found = {key: Held(used) for key, used in compute.items()}
+    for key, used in graphics.items():
+        twin = found.get(key)
+        if twin is None:
+            found[key] = Held(used, "graphics")
+        else:
+            told = [memory for memory in (used, twin.memory_bytes) if memory is not None]
+            found[key] = Held(max(told, default=None), "both")
+    return found

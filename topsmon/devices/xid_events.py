@@ -45,6 +45,8 @@ class XidEvents:
         self._set: Any = None
         self._refused: Unavailable | None = None
         self._keys: dict[object, tuple[str, str]] = {}
+        self._starting = threading.Lock()
+        self._started = False
 
     def open(self, watch: nvml.Watch) -> None:
         """Create the event set, in the thread that started the driver; may hang like that."""
@@ -62,16 +64,15 @@ class XidEvents:
         answer = self._driver.call(watch, "nvmlDeviceRegisterEvents", handle, XID_EVENT, self._set)
         if isinstance(answer, Unavailable):
             return answer
-        if not self.thread.is_alive():
-            self._start()
+        self._start()
         return None
 
     def _start(self) -> None:
-        try:
-            self.thread.start()
-        except RuntimeError:
-            # Another worker was faster, or the thread has ended for good.
-            return
+        """Start the thread once: several workers may come at the same time."""
+        with self._starting:
+            if not self._started:
+                self._started = True
+                self.thread.start()
 
     def _run(self) -> None:
         watch = nvml.Watch()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
-from topsmon.diagnosis.observe import live_gpus, recent, under_load
+from topsmon.diagnosis.observe import LOAD_RATIO, live_gpus, load, mean, recent, under_load
 from topsmon.diagnosis.words import finding, lspci_address
 from topsmon.state import DeviceState, State
 from topsmon.units import duration
@@ -19,6 +19,8 @@ CODING = {1: 0.8, 2: 0.8, 3: 128 / 130, 4: 128 / 130, 5: 128 / 130}
 REPLAYS_PER_MINUTE = 8
 """More than this is a bad link (NVIDIA DCGM, dcgm_gpu_hardware_limits.h, MAX_PCIREPLAY_RATE)."""
 REPLAY_WINDOW_SECONDS = 300.0
+LINK_AGE_SECONDS = 2.1
+"""The link is read every 2 s: a reading that is shown under load may be one from the rest before."""
 WORKING_STATES = (0, 1, 2, 3)
 """Performance states in which compute runs; in a lower one the link may rest."""
 
@@ -61,7 +63,7 @@ def reduced_link(state: State, now: float) -> Iterator[events.Finding]:
             continue
         if sample.performance_state not in (None, *WORKING_STATES):
             continue
-        if not all(is_reduced(past) for past in samples):
+        if not all(is_reduced(past) for past in samples) or not _loaded_for_long(device):
             continue
         yield finding(
             sample,
@@ -76,6 +78,18 @@ def reduced_link(state: State, now: float) -> Iterator[events.Finding]:
             command=_lspci(device, "LnkSta"),
             basis="NVML current and maximum link; PCI Express base specification",
         )
+
+
+def _loaded_for_long(device: DeviceState) -> bool:
+    """True where the link was surely read after the load had begun."""
+    samples = list(device.recent)
+    for place, first in enumerate(samples):
+        if samples[-1].monotonic - first.monotonic < LINK_AGE_SECONDS:
+            return False
+        average = mean(load(past) for past in samples[place:])
+        if (load(first) or 0.0) >= LOAD_RATIO and average is not None and average >= LOAD_RATIO:
+            return True
+    return False
 
 
 def replays_rising(state: State, now: float) -> Iterator[events.Finding]:

@@ -88,6 +88,11 @@ def power_share(sample: events.DeviceSample) -> float | None:
     return sample.power_watts / sample.power_limit_watts
 
 
+def load(sample: events.DeviceSample) -> float | None:
+    """Share of time busy, else power / limit: busy time is not available on every device."""
+    return sample.busy_ratio if sample.busy_ratio is not None else power_share(sample)
+
+
 def under_load(device: DeviceState) -> bool:
     """True when a device worked through the latest samples: by busy time, else by power.
 

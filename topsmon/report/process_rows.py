@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -12,6 +13,7 @@ from topsmon import events
 from topsmon.state import DeviceState, State
 from topsmon.units import plain
 
+_WORDS = re.compile(r"gpu\s*(\d+)(?!\S)|(\S+)")
 HOST_FACTS = (
     "cpu_cores",
     "host_memory_bytes",
@@ -124,9 +126,18 @@ def unreadable(state: State) -> list[tuple[str, str]]:
 
 
 def chosen(rows: Iterable[Row], text: str) -> list[Row]:
-    """Return the rows in which every word of `text` is found, in whatever case."""
-    words = text.lower().split()
-    return [row for row in rows if all(word in _searched(row) for word in words)]
+    """Return the rows in which every word of `text` is found, in whatever case.
+
+    "gpu 3" is one word and means that device.
+    """
+    words = _WORDS.findall(text.lower())
+    return [row for row in rows if all(_has(row, gpu, word) for gpu, word in words)]
+
+
+def _has(row: Row, gpu: str, word: str) -> bool:
+    if gpu:
+        return row.device.partition("/")[0] == f"GPU {gpu}"
+    return word in _searched(row)
 
 
 def _searched(row: Row) -> str:

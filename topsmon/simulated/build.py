@@ -22,11 +22,12 @@ LINK = ("-lm", "-lpthread")
 BUILD_SECONDS = 60.0
 
 
-def prepare(name: str, directory: Path) -> dict[str, str]:
+def prepare(name: str, directory: Path, *, one_look: bool = False) -> dict[str, str]:
     """Return the environment in which NVML is the simulated driver with scenario `name`.
 
     `name` is a shipped scenario or a path ending in .json. Library and table are kept in
-    `directory` and used again while their content stays the same. Scenario time starts now.
+    `directory` and used again while their content stays the same. Scenario time starts now at 0;
+    with `one_look` at the time that the scenario names for a single look.
     TOPSMON_SIMULATED_ROOT is the folder of the files that the scenario's host shows, if any.
     Raises SimulationError: unknown name, wrong file, no C compiler, compiler error.
     """
@@ -44,6 +45,7 @@ def prepare(name: str, directory: Path) -> dict[str, str]:
     except OSError as error:
         raise SimulationError(f"cannot write to {directory}: {error.strerror}") from None
     inherited = os.environ.get("LD_LIBRARY_PATH")
+    started = scenario.look_seconds if one_look else 0.0
     return {
         **scenario.environment,
         **({"TOPSMON_SIMULATED_ROOT": str(root)} if scenario.files else {}),
@@ -52,7 +54,7 @@ def prepare(name: str, directory: Path) -> dict[str, str]:
         "TOPSMON_SIMULATED_SCENARIO": str(scenarios.find(name).resolve()),
         "TOPSMON_SIMULATED_TABLE": str(path),
         "TOPSMON_SIMULATED_CLOCK": str(directory / "clock"),
-        "TOPSMON_SIMULATED_START": repr(time.monotonic()),
+        "TOPSMON_SIMULATED_START": repr(time.monotonic() - started),
     }
 
 

@@ -113,6 +113,7 @@ class _File(msgspec.Struct, forbid_unknown_fields=True):
     lab: dict[str, Lab] = {}
     environment: dict[str, str] = {}
     files: dict[str, str] = {}
+    look_seconds: Annotated[float, msgspec.Meta(ge=0, le=1e6)] = 0.0
 
 
 class Scenario(NamedTuple):
@@ -120,6 +121,7 @@ class Scenario(NamedTuple):
 
     `environment` holds variables of the processes in it, `files` what the host shows of itself
     where it matters (sys/bus/pci/devices/.../power/runtime_status): texts by path without root.
+    `look_seconds` is the scenario time at which a single look finds what the scenario is about.
     """
 
     name: str
@@ -134,6 +136,7 @@ class Scenario(NamedTuple):
     lab: dict[str, Lab]
     environment: dict[str, str]
     files: dict[str, str]
+    look_seconds: float
 
 
 class ScenarioInfo(NamedTuple):
@@ -217,6 +220,7 @@ def parse(wanted: Mapping[str, Any], name: str) -> Scenario:
         lab=file.lab,
         environment=file.environment,
         files=file.files,
+        look_seconds=file.look_seconds,
     )
 
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from topsmon.tui.options import ScreenOptions, SessionLike
 
-__all__ = ["ScreenOptions", "SessionLike", "run"]
+if TYPE_CHECKING:
+    from topsmon.recording.replay import ReplaySession
+
+__all__ = ["ScreenOptions", "SessionLike", "replay", "run"]
 
 
 def run(session: SessionLike, options: ScreenOptions) -> int:
@@ -16,3 +21,10 @@ def run(session: SessionLike, options: ScreenOptions) -> int:
     from topsmon.tui.run import run_app
 
     return run_app(session, options)
+
+
+def replay(session: ReplaySession, options: ScreenOptions) -> int:
+    """Show a recording until the user leaves it; return the exit code."""
+    from topsmon.tui.run import run_replay
+
+    return run_replay(session, options)

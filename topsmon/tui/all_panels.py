@@ -14,6 +14,7 @@ from topsmon.tui.matrix import Matrix
 from topsmon.tui.panel import Panel
 from topsmon.tui.plan import Content
 from topsmon.tui.plots import ClockPlot, PowerAndClock, PowerPlot, Utilisation, has_power
+from topsmon.tui.processes.list import ProcessList
 from topsmon.tui.rates import Rates
 from topsmon.tui.ratio_history import RatioHistory
 from topsmon.tui.ratio_history import rows as history_rows
@@ -60,6 +61,7 @@ def all_panels() -> list[Panel]:
         NoRuns(id="no-runs"),
         AmpPanel(id="amp"),
         CheckList(id="checks"),
+        ProcessList(id="processes"),
         CompactList(id="compact"),
         OneLine(id="one-line"),
         KeyHints(id="footer"),

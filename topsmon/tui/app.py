@@ -29,6 +29,7 @@ from topsmon.tui.palette import Palette, derived_variables
 from topsmon.tui.panel import Panel
 from topsmon.tui.plan import is_tiny, plan
 from topsmon.tui.stack import Place
+from topsmon.tui.tape import Tape
 from topsmon.tui.training.watched import Watched
 from topsmon.tui.view import View, default_precision, shown_devices
 from topsmon.units import PRECISIONS, plain
@@ -44,7 +45,8 @@ Clock = Callable[[], tuple[float, float]]
 """Gives the monotonic time and the time since the epoch, in s."""
 
 
-def _real_clock() -> tuple[float, float]:
+def real_clock() -> tuple[float, float]:
+    """The clock of all screens but that of a replay."""
     return time.monotonic(), time.time()
 
 
@@ -73,11 +75,12 @@ class TopsmonApp(App[int]):
         Binding("plus", "interval(1)", "longer interval", show=False),
         Binding("minus", "interval(-1)", "shorter interval", show=False),
         Binding("S", "snapshot", "snapshot"),
+        Binding("R", "record", "record", show=False),
         Binding("m", "next_theme", "theme"),
     ]
 
     def __init__(
-        self, session: SessionLike, options: ScreenOptions, clock: Clock = _real_clock
+        self, session: SessionLike, options: ScreenOptions, clock: Clock = real_clock
     ) -> None:
         if not options.color:
             os.environ.setdefault("NO_COLOR", "1")
@@ -104,6 +107,7 @@ class TopsmonApp(App[int]):
         self._told_restarts: dict[str, int] = {}
         self._judged = Judged()
         self._watched = Watched()
+        self._tape = Tape()
         self.loaded_themes = themes.load([themes.packaged_directory(), themes.user_directory()])
         for theme in self.loaded_themes.themes:
             self.register_theme(theme)
@@ -174,6 +178,7 @@ class TopsmonApp(App[int]):
         if self._timer is not None:
             self._timer.stop()
         await self._stop_session()
+        await asyncio.to_thread(self._tape.close)
 
     def _stop_session(self) -> asyncio.Task[None]:
         """Begin to end the children, once; the screen closes meanwhile."""
@@ -253,11 +258,14 @@ class TopsmonApp(App[int]):
             checks=self._judged.results,
             check=self._judged.place(selected),
             training=self._watched.update(state, now),
+            recording=self._tape.words,
+            replay=getattr(self.session, "progress", None),
         )
 
     def redraw(self) -> None:
         """Draw what has changed; under a dialog nothing, since that would repaint all of it."""
         self._tell_restarts()
+        self._tell_recording(self._tape.look(self.session.findings()))
         self.view = self._look()
         if any(screen.is_modal for screen in self.screen_stack):
             return
@@ -433,16 +441,32 @@ class TopsmonApp(App[int]):
 
     def action_snapshot(self) -> None:
         """Save a picture of the screen and the numbers behind it."""
-        from topsmon.report import once
         from topsmon.tui import snapshot
 
         def done(message: str, good: bool) -> None:
             severity: Any = "information" if good else "error"
             self.call_from_thread(self.notify, message, severity=severity, markup=False)
 
-        numbers = once.to_json(self.session.state, self.view.findings, self.view.now)
+        numbers = self.numbers()
         picture = self.export_screenshot(title="topsmon")
         snapshot.save(snapshot.default_directory(), self._clock()[1], picture, numbers, done)
+
+    def numbers(self) -> bytes:
+        """The numbers behind the screen, as JSON."""
+        from topsmon.report import once
+
+        return once.to_json(self.session.state, self.view.findings, self.view.now)
+
+    def action_record(self) -> None:
+        """Begin to record into the state directory, or end the recording."""
+        self._tell_recording(self._tape.toggle(self.session))
+        self.redraw()
+
+    def _tell_recording(self, said: tuple[str, bool] | None) -> None:
+        if said is not None:
+            message, good = said
+            severity: Any = "information" if good else "error"
+            self.notify(plain(message, 300), severity=severity, markup=False, timeout=8)
 
     def select_device(self, key: str) -> None:
         """Show this device until the user selects another one."""
@@ -459,4 +483,5 @@ class TopsmonApp(App[int]):
         yield SystemCommand("Precisions", "What is measured", self.action_choose_precisions)
         yield SystemCommand("Pause", "Stop sampling, or go on", self.action_pause)
         yield SystemCommand("Snapshot", "Save picture and numbers", self.action_snapshot)
+        yield SystemCommand("Record", "Begin or end a recording", self.action_record)
         yield SystemCommand("Quit", "Leave topsmon", self.action_quit)

@@ -69,6 +69,9 @@ HELP = (
     ("2", "roofline of the selected device and precision"),
     ("3", "training runs; there up, down: run, left, right: rank, Enter: all about it"),
     ("4", "checks: verdicts so far; there up, down: check, left, right: device"),
+    ("5", "processes; there up, down: select, left, right: command, Enter: all"),
+    ("5: o, / and t", "sort (then a column's letter), filter (Esc ends it), tree"),
+    ("5: K", "send the process a signal: asks first; not under --readonly"),
     ("up, down, k, j", "select a device; at first it is the one with the worst finding"),
     ("left, right, h, l", "select a precision"),
     ("[, ], t", "rank before, rank after; list every rank, or one row a launch again"),
@@ -79,6 +82,7 @@ HELP = (
     ("+, -", "longer or shorter interval"),
     ("m", "next theme (Ctrl-P: all themes)"),
     ("S", "save a picture (SVG) and the numbers (JSON)"),
+    ("R", "record into the state directory, or end it; topsmon replay FILE shows it"),
     ("Ctrl-Z", "back to the shell; fg returns"),
     ("Ctrl-P", "all commands"),
 )
@@ -98,9 +102,23 @@ WORDS = (
 )
 
 
-def help_dialog() -> TextDialog:
-    """Keys, words and signs."""
-    lines = [left(key, 20) + text for key, text in HELP]
+REPLAY_KEYS = (
+    ("Space", "stand still, or go on"),
+    ("left, right", "10 s back or on"),
+    ("<, >, comma, dot", "slower, faster"),
+    ("n", "go to where the next finding begins, and stand still there"),
+    ("Home, End", "the beginning, the end"),
+)
+
+
+def replay_keys() -> list[str]:
+    """Keys of a replay, which go before those of the live screen."""
+    return ["in a replay", *(left(key, 20) + text for key, text in REPLAY_KEYS), "", "else"]
+
+
+def help_dialog(first: Iterable[str] = ()) -> TextDialog:
+    """Keys, words and signs; `first` are lines to begin with."""
+    lines = [*first, *(left(key, 20) + text for key, text in HELP)]
     lines += [""] + [left(word, 20) + text for word, text in WORDS]
     lines += [""] + [left(f"73.0%{sign}", 20) + text for sign, text in MARKS]
     return TextDialog("topsmon: keys and words", lines)

@@ -19,11 +19,33 @@ class Hint(NamedTuple):
     action: str
 
 
+PROCESS_HINTS = (
+    Hint("Enter", "details", "focused.details"),
+    Hint("K", "signal", "focused.signal"),
+    Hint("/", "filter", "focused.filter"),
+    Hint("o", "sort", "focused.sort"),
+    Hint("t", "tree", "focused.tree"),
+    Hint("j k", "process", "focused.move(1)"),
+)
+"""Keys of the process table, which has the focus while it is shown."""
+
+
 def hints(view: View) -> list[Hint]:
     """Hints in order of importance, as far as they make sense now."""
+    if view.replay is not None:
+        return _of_a_replay(view)
     on = view.selected in view.benchmarking
     found = [Hint("q", "quit", "quit"), Hint("?", "help", "help")]
     training = view.tab == "training"
+    if view.tab == "processes":
+        found += PROCESS_HINTS
+        found.append(Hint("Space", "go on" if view.paused else "pause", "pause"))
+        found += [Hint("m", "theme", "next_theme"), Hint("S", "snapshot", "snapshot")]
+        return found
+    if view.tab == "hosts":
+        return found + _of_hosts(view)
+    if view.hosts is not None:
+        found.append(Hint("Esc", "all hosts", "tab('hosts')"))
     if training and view.training.selected is not None:
         found.append(Hint("Enter", "details", "details"))
     elif shown_devices(view.state) and not training:
@@ -36,9 +58,39 @@ def hints(view: View) -> list[Hint]:
         Hint("+ -", "interval", "interval(1)"),
         Hint("m", "theme", "next_theme"),
         Hint("S", "snapshot", "snapshot"),
+        Hint("R", "end recording" if view.recording else "record", "record"),
         Hint("B", "precisions", "choose_precisions"),
     ]
     return found
+
+
+def _of_hosts(view: View) -> list[Hint]:
+    """Keys of the map of hosts, which has the focus while it is shown."""
+    return [
+        Hint("Enter", "to the host", "focused.drill_down"),
+        Hint("h l", "metric", "focused.metric(1)"),
+        Hint("j k", "host", "focused.move(1)"),
+        Hint("/", "filter", "focused.filter"),
+        Hint("o", "sort", "focused.sort"),
+        Hint("t", "fold", "focused.fold"),
+        Hint("Space", "go on" if view.paused else "pause", "pause"),
+        Hint("m", "theme", "next_theme"),
+        Hint("S", "snapshot", "snapshot"),
+    ]
+
+
+def _of_a_replay(view: View) -> list[Hint]:
+    return [
+        Hint("q", "quit", "quit"),
+        Hint("?", "help", "help"),
+        Hint("Space", "go on" if view.paused else "pause", "pause"),
+        Hint("n", "next finding", "next_finding"),
+        Hint("left right", "10 s", "seek(10)"),
+        Hint("< >", "speed", "speed(1)"),
+        Hint("Enter", "details", "details"),
+        Hint("S", "snapshot", "snapshot"),
+        Hint("m", "theme", "next_theme"),
+    ]
 
 
 def _moves(view: View) -> list[Hint]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from topsmon import events
 from topsmon.state import DeviceState, State
 from topsmon.tui import benchmarks
 from topsmon.tui.cells import Line, Span, clip, fit, line_width, two_sided, width_of, words
 from topsmon.tui.panel import Panel
+from topsmon.tui.replay_bar import position_bar
 from topsmon.tui.view import (
     SEVERITY_ROLES,
     View,
@@ -21,6 +22,9 @@ from topsmon.tui.view import (
 )
 from topsmon.units import PRECISIONS, gibibytes, percent, plain
 
+if TYPE_CHECKING:
+    from topsmon.tui.fleet.watched import Hosts
+
 
 class Tab(NamedTuple):
     """A tab that exists: its key and its name."""
@@ -29,7 +33,15 @@ class Tab(NamedTuple):
     name: str
 
 
-TABS = (Tab("1", "live"), Tab("2", "roofline"), Tab("3", "training"), Tab("4", "checks"))
+TABS = (
+    Tab("1", "live"),
+    Tab("2", "roofline"),
+    Tab("3", "training"),
+    Tab("4", "checks"),
+    Tab("5", "processes"),
+)
+HOSTS_TAB = Tab("6", "hosts")
+"""Only where there are several hosts."""
 
 
 NARROW_STATUS = 45
@@ -61,11 +73,17 @@ class _Part(NamedTuple):
 
 def _identity_parts(view: View) -> list[_Part]:
     state, host = view.state, view.state.host
+    if view.hosts is not None and view.tab == HOSTS_TAB.name:
+        return _fleet_parts(view, view.hosts)
     parts = [_Part(0, (Span(" topsmon ", "title"),))]
     if state.simulated is not None:
         word = f" SIMULATED {plain(state.simulated, 30)} "
         parts.append(_Part(0, (Span(word, "badge-warn"), Span(" "))))
-    if host is not None:
+    if view.hosts is not None and view.hosts.shown is not None:
+        among = f" of {view.hosts.all_hosts} hosts "
+        name = Span(f" {plain(view.hosts.shown, 40)}", "strong")
+        parts.append(_Part(0, (name, Span(among, "muted"))))
+    elif host is not None:
         parts.append(_Part(2, (Span(f" {plain(host.hostname, 40)} "),)))
     parts.append(_Part(3, (Span(f" {devices_summary(state, view)} ", "strong"),)))
     if host is not None and host.driver_version:
@@ -73,11 +91,36 @@ def _identity_parts(view: View) -> list[_Part]:
     if host is not None and host.cuda_version:
         parts.append(_Part(6, (Span(f" CUDA {plain(host.cuda_version, 10)} ", "muted"),)))
     parts.append(_Part(4, (Span(f" {_rate(view.interval)} ", "muted"),)))
+    if view.replay is not None:
+        parts.append(_Part(0, (Span(" REPLAY ", "badge-warn"), Span(" "))))
+    if view.recording:
+        parts.append(_Part(0, (Span(f" {view.recording} ", "badge-fail"), Span(" "))))
     if view.paused:
         parts.append(_Part(1, (Span(" PAUSED ", "badge-info"), Span(" "))))
     load = _load(state)
     if load:
         parts.append(_Part(7, (Span(f" {load} ", "muted"),)))
+    return parts
+
+
+def _fleet_parts(view: View, hosts: Hosts) -> list[_Part]:
+    """The same for all hosts together."""
+    parts = [_Part(0, (Span(" topsmon ", "title"),))]
+    if hosts.simulated is not None:
+        word = f" SIMULATED {clip(plain(hosts.simulated, 200), 30)} "
+        parts.append(_Part(0, (Span(word, "badge-warn"), Span(" "))))
+    parts.append(_Part(0, (Span(f" {hosts.all_hosts} hosts ", "strong"),)))
+    boards = sorted(hosts.boards.items(), key=lambda board: -board[1])
+    named = [
+        f"{count} {view.glyphs.times} {plain(name, 60).removeprefix('NVIDIA ').strip()}"
+        for name, count in boards[:3]
+    ]
+    named += [f"{len(boards) - 3} other boards"] if len(boards) > 3 else []
+    if named:
+        parts.append(_Part(2, (Span(f" {' + '.join(named)} "),)))
+    parts.append(_Part(3, (Span(f" {_rate(view.interval)} ", "muted"),)))
+    if view.paused:
+        parts.append(_Part(1, (Span(" PAUSED ", "badge-info"), Span(" "))))
     return parts
 
 
@@ -172,6 +215,8 @@ def _arrow(view: View, text: str, role: str) -> tuple[Span, ...]:
 
 
 def _nothing_off(view: View, width: int) -> Line:
+    if view.hosts is not None and view.tab == HOSTS_TAB.name:
+        return _nothing_off_in(view.hosts, width)
     devices = shown_devices(view.state)
     if not any(device.sample is not None for device in devices):
         waiting = (Span(" wait ", "badge-info"), Span(" the first samples are on their way"))
@@ -191,6 +236,15 @@ def _nothing_off(view: View, width: int) -> Line:
     return fit((Span(" ok ", "badge-ok"), Span(text)), width)
 
 
+def _nothing_off_in(hosts: Hosts, width: int) -> Line:
+    live = hosts.totals.hosts["live"]
+    if not live:
+        waiting = (Span(" wait ", "badge-info"), Span(" the first host is yet to be heard of"))
+        return fit(waiting, width)
+    count = f"{live} live host{'s' if live != 1 else ''}, {hosts.totals.live_devices} devices"
+    return fit((Span(" ok ", "badge-ok"), Span(f" {count}: nothing stands out")), width)
+
+
 def _ceiling(devices: list[DeviceState]) -> str:
     return "ceiling" if any(at_measured_clock(device) for device in devices) else "rated ceiling"
 
@@ -201,16 +255,37 @@ class TabLine(Panel):
     def lines(self, view: View, width: int, height: int) -> list[Line]:
         """Return the one line."""
         del height
-        tabs = [
-            Span(f" {tab.key} {tab.name} ", "tab" if tab.name == view.tab else "muted")
-            for tab in TABS
-        ]
+        tabs = _tabs(view)
+        if line_width(tabs) + width_of(benchmark_status(view)) + 3 > width:
+            tabs = _tabs(view, close=True)
+        if line_width(tabs) > width:
+            tabs = _tabs(view, close=True, names=False)
         room = width - line_width(tabs) - 2
-        text = benchmark_status(view)
+        if view.replay is not None:
+            return [two_sided(tabs, position_bar(view, room), width)]
+        text = _fleet_status(view) if view.tab == HOSTS_TAB.name else benchmark_status(view)
         if room < NARROW_STATUS:
             text = text.removeprefix(benchmarks.NONE)
         status = fit((Span(clip(text, room - 1) + " ", "muted"),), room)
         return [two_sided(tabs, status, width)]
+
+
+def _tabs(view: View, *, close: bool = False, names: bool = True) -> list[Span]:
+    """All tabs, two blanks apart or one; without `names` the one on top alone has its name."""
+    spans: list[Span] = []
+    for tab in (*TABS, HOSTS_TAB) if view.hosts is not None else TABS:
+        on_top = tab.name == view.tab
+        before = "" if close and spans and spans[-1].role == "tab" else " "
+        text = f"{tab.key} {tab.name}" if names or on_top else tab.key
+        after = " " if on_top or not close else ""
+        spans.append(Span(before + text + after, "tab" if on_top else "muted"))
+    return spans
+
+
+def _fleet_status(view: View) -> str:
+    if view.paused:
+        return "paused: Space goes on"
+    return f"{view.hosts.sort}: o sorts, / filters" if view.hosts is not None else ""
 
 
 def benchmark_status(view: View) -> str:

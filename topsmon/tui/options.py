@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -13,25 +14,30 @@ from topsmon.state import State
 class ScreenOptions:
     """Options of the screen alone.
 
-    `theme` None picks the default. `debug` shows tracebacks.
+    `theme` None picks the default. `readonly`: no signals to processes. `debug` shows tracebacks.
     """
 
     theme: str | None = None
     ascii_only: bool = False
     color: bool = True
     mouse: bool = True
+    readonly: bool = False
     debug: bool = False
 
 
 class SessionLike(Protocol):
     """What the screen needs of a session. No method blocks."""
 
-    state: State
     interval: float
     precisions: tuple[str, ...]
     paused: bool
+    listeners: list[Callable[[events.AnyEvent], None]]
     torch_problem: str | None
     """Why nothing can be measured, with the remedy; None while nothing is wrong."""
+
+    @property
+    def state(self) -> State:
+        """Everything that is known now."""
 
     async def start(self) -> None:
         """Start the children."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from topsmon.tui.fleet.plan import fleet_places
 from topsmon.tui.stack import CHART_LEAST, FRAME, Item, Place, chart, stack
 from topsmon.tui.training.plan import TrainingContent, training_places
 
@@ -48,12 +49,16 @@ def is_tiny(width: int, height: int) -> bool:
 def plan(width: int, height: int, content: Content, tab: str = "live") -> list[Place]:
     """Return the places of all panels that are shown; most tabs but the first are one."""
     if is_tiny(width, height):
+        if tab == "hosts":
+            return [Place("fleet-summary", 0, 0, width, min(height, 2))]
         return [Place("one-line", 0, 0, width, min(height, 2))]
     finding_lines = 4 if width < LIST_WIDTH and height >= 20 else 2
     places, top, bottom = _chrome(width, height, finding_lines)
     room = bottom - top
     if tab == "training":
         return places + training_places(top, width, room, content.training)
+    if tab == "hosts":
+        return places + fleet_places(top, width, room)
     if tab != "live":
         return [*places, Place(tab, 0, top, width, room, framed=width >= LIST_WIDTH)]
     return places + _live(top, width, height, room, content)

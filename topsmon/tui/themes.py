@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from textual.color import Color, ColorParseError
-from textual.theme import Theme
+from textual.theme import BUILTIN_THEMES, Theme
 
 from topsmon.files import read_regular
 from topsmon.tui.palette import ROLE_VARIABLES, VARIABLE_PREFIX
@@ -58,6 +58,12 @@ def user_directory() -> Path:
     import platformdirs
 
     return platformdirs.user_config_path("topsmon") / "themes"
+
+
+def names() -> list[str]:
+    """Return the names of all themes that can be shown: files, then Textual's own."""
+    files = load([packaged_directory(), user_directory()]).themes
+    return list(dict.fromkeys([*(theme.name for theme in files), *BUILTIN_THEMES]))
 
 
 def load(directories: Iterable[Path]) -> LoadedThemes:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from topsmon import events
 from topsmon.ceilings.measured import at_top_clock
 from topsmon.diagnosis import device_word
+from topsmon.recording.progress import Progress
 from topsmon.state import DeviceState, State
 from topsmon.tui.benchmarks import obstacle
 from topsmon.tui.glyphs import UTF8, Glyphs
 from topsmon.tui.training.watched import NO_RUNS, Training
 from topsmon.units import PRECISIONS, plain
+
+if TYPE_CHECKING:
+    from topsmon.tui.fleet.watched import Hosts
 
 GPU_DEFAULT = ("bf16", "fp16", "fp32", "fp64")
 CPU_DEFAULT = ("fp32", "fp64")
@@ -35,7 +40,8 @@ class View:
     what the user (or the worst finding) points at; `precisions` are those that are measured;
     `tab` is the name of the tab on top, `checks` the verdicts that its last one shows and `check`
     the row of the selected one. `torch_problem` says why nothing can be measured. `training` are
-    the runs that are watched.
+    the runs that are watched. `recording` says how the recording goes, "" where none is made;
+    `replay` where a recording that is shown stands, `hosts` what is known of many hosts.
     """
 
     state: State
@@ -54,6 +60,9 @@ class View:
     checks: tuple[events.CheckResult, ...] = ()
     check: int = 0
     training: Training = NO_RUNS
+    recording: str = ""
+    replay: Progress | None = None
+    hosts: Hosts | None = None
 
     @property
     def device(self) -> DeviceState | None:

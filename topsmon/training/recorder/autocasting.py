@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 def patch(recorder: Recorder) -> None:
     """Watch torch.autocast, whose deprecated variants inherit from it."""
     kind = getattr(sys.modules.get("torch.amp.autocast_mode"), "autocast", None)
-    if kind is not None:
+    # When torch.amp is imported, torch itself is not complete yet; this is called again then.
+    if kind is not None and hasattr(recorder.torch, "bfloat16"):
         recorder.patches.put(kind, "__enter__", functools.partial(_around_enter, recorder))
 
 

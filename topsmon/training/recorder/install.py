@@ -29,8 +29,6 @@ def install(torch_module: Any = None) -> Recorder | None:
         recorder = Recorder()
         _installed.append(recorder)
         recorder.schedulers.find()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=recorder.forked)
     recorder = _installed[0]
     if recorder.on:
         recorder.patch()
@@ -71,6 +69,15 @@ def watch(
     if not os.environ.get(ENTRY_VARIABLE):
         recorder.identify(entry="watch")
     recorder.call(recorder.installer.given, given, model, _several(optimizer), _several(scaler))
+
+
+def _forked() -> None:
+    for recorder in _installed:
+        recorder.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _several(value: Any) -> Iterable[Any]:

@@ -252,7 +252,6 @@ class Recorder:
         # Scaled losses without a backward pass are past.
         scalers.outstanding = 0
         scalers.pending = scalers.awaited = False
-        scalers.unscaled = ()
         if step.loss_count:
             step.loss = step.loss_sum / step.loss_count
         if step.away:

@@ -84,10 +84,9 @@ class ScalerWatch:
     """All scalers of the run. `current` is the one used last, `inside` the one whose step() runs.
 
     `outstanding` counts scaled losses whose backward pass has not been seen yet; `pending`: one has
-    been since the last step(). `awaited`: a foreign scaler has let the optimizer step. `unscaled`
-    are ids of the optimizers whose gradients the loop has had unscaled in this step. `idle` counts
-    steps of the main optimizer since the current scaler was used. A scaler's private fields are
-    read from its `vars`: a disabled one does not have them.
+    been since the last step(). `awaited`: a foreign scaler has let the optimizer step. `idle`
+    counts steps of the main optimizer since the current scaler was used. A scaler's private fields
+    are read from its `vars`: a disabled one does not have them.
     """
 
     def begin(self, recorder: Recorder) -> None:
@@ -99,7 +98,7 @@ class ScalerWatch:
         self.outstanding = 0
         self.pending = False
         self.awaited = False
-        self.unscaled: tuple[int, ...] = ()
+        self._unscaled: Any = None
         self.idle = 0
         self._fired = 0
         self._stepping: Any = None
@@ -121,6 +120,16 @@ class ScalerWatch:
         """The scale of the gradients of the current scaler, NaN if it is not known."""
         return NAN if self.current is None else self.current.scale_now()
 
+    def unscaled(self, optimizer: int | None = None) -> bool:
+        """True if the loop has had the gradients of this optimizer (an id), or of any, unscaled."""
+        states = self.current.states if self.current is not None else None
+        if not states:
+            return False
+        if optimizer is not None:
+            state = states.get(optimizer)
+            return state is not None and state["stage"] is self._unscaled
+        return any(state["stage"] is self._unscaled for state in states.values())
+
     # Bodies of the hooks --------------------------------------------------------------------------
 
     def before_scale(self, args: Any, kwargs: Any) -> None:
@@ -131,18 +140,15 @@ class ScalerWatch:
         self.current = watched
         self.idle = 0
         self.outstanding += 1
+        # The same object until update() puts another in its place.
+        watched.states = vars(args[0])["_per_optimizer_states"]
         self.recorder.losses.note(args[1] if len(args) > 1 else kwargs.get("outputs"))
 
-    def before_unscale(self, args: Any, kwargs: Any) -> None:
-        """unscale_(optimizer), called by the loop."""
-        watched = self.meet(args[0])
-        if watched is not None:
-            self.current = watched
-            self.idle = 0
-            watched.states = vars(args[0]).get("_per_optimizer_states")
-            optimizer = _optimizer_of(args, kwargs)
-            self.recorder.optimizers.meet(optimizer).scaled_by_us = True
-            self.unscaled = (*self.unscaled, id(optimizer))
+    def failed_unscale(self, args: Any, error: BaseException) -> None:
+        """unscale_(optimizer) raised, perhaps before the run could describe itself."""
+        if len(args) > 1 and self.meet(args[0]) is not None:
+            self.recorder.optimizers.meet(args[1])
+        self.failed(args, error)
 
     def before_step(self, args: Any, kwargs: Any) -> None:
         """step(optimizer): note whether the optimizer's own hooks fire in it."""
@@ -167,7 +173,6 @@ class ScalerWatch:
         if watched is None:
             return
         watched.tried += 1
-        watched.states = vars(args[0])["_per_optimizer_states"]
         self.pending = False
         recorder, known = self.recorder, self._stepping
         # Had its step, be it skipped: what comes next needs a new backward pass.
@@ -223,9 +228,8 @@ class ScalerWatch:
 
     def _take_found(self, watched: Watched) -> None:
         """Count the optimizers that were unscaled, but not stepped: the loop decides for itself."""
-        unscaled = sys.modules[PLAIN].OptState.UNSCALED
         for state in watched.states.values():
-            if state["stage"] is unscaled:
+            if state["stage"] is self._unscaled:
                 watched.tried += 1
                 for tensor in state["found_inf_per_device"].values():
                     if not tensor.is_cpu:
@@ -271,6 +275,7 @@ class ScalerWatch:
 
     def _first_met(self, scaler: Any) -> Watched:
         key, known, fields = id(scaler), self.known, vars(scaler)
+        self._unscaled = sys.modules[PLAIN].OptState.UNSCALED
         # Another scaler may get the same id once this one is gone.
         watched = Watched(weakref.ref(scaler, lambda _: known.pop(key, None)))
         known[key] = watched
@@ -290,7 +295,7 @@ class ScalerWatch:
 
 _HOOKS = {
     "scale": ("before_scale", None, "failed"),
-    "unscale_": ("before_unscale", None, "failed"),
+    "unscale_": (None, None, "failed_unscale"),
     "step": ("before_step", "after_step", "failed_step"),
     "update": (None, "after_update", "failed"),
     "load_state_dict": (None, "after_load", None),

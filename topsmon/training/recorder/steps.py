@@ -129,7 +129,7 @@ class StepWatch:
         A second optimizer may do without a scaler: its gradients come from plain backward passes.
         """
         losses, scalers = self.recorder.losses, self.recorder.scalers
-        if id(optimizer) in scalers.unscaled:
+        if scalers.unscaled(id(optimizer)):
             return False
         if not known.scaled_by_us and losses.plain != known.plain:
             return False
@@ -163,9 +163,9 @@ class StepWatch:
             owner = self._owner(_first_of(parameters))
             known = None if owner is None else self.known.get(owner)
             if known is not None:
-                pending = losses.scaled != known.scaled and owner not in scalers.unscaled
+                pending = losses.scaled != known.scaled and not scalers.unscaled(owner)
                 return pending and (known.scaled_by_us or losses.plain == known.plain)
-        return scalers.pending and not scalers.unscaled
+        return scalers.pending and not scalers.unscaled()
 
     def _owner(self, parameter: Any) -> int | None:
         if self._owners is None:

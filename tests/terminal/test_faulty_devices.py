@@ -1,0 +1,64 @@
+"""Eight GPUs at 10 Hz in a real terminal, one hanging and one lost: keys answer, `q` ends it."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from terminal import TOPSMON, Terminal, gone
+
+pytestmark = [
+    pytest.mark.real,
+    pytest.mark.skipif(
+        shutil.which("cc") is None and shutil.which("gcc") is None,
+        reason="the simulated driver needs a C compiler",
+    ),
+]
+
+FAULTY = {
+    "title": "One hangs, one is lost",
+    "description": "Eight H100s; a call on GPU 1 never returns after 2 s, GPU 5 is lost after 3 s",
+    "expected": "LOST",
+    "extends": "h100-8",
+    "faults": [
+        {"call": "nvmlDeviceGetUtilizationRates", "device": 1, "hang": True, "start": 2},
+        {"call": ["nvmlDevice*", "prober"], "device": 5, "return": "GpuIsLost", "start": 3},
+    ],
+}
+
+
+def test_keys_answer_and_quitting_leaves_no_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"):
+        monkeypatch.setenv(variable, str(tmp_path / variable))
+    scenario = tmp_path / "faulty.json"
+    scenario.write_text(json.dumps(FAULTY))
+    terminal = Terminal([*TOPSMON, "--simulate", str(scenario), "-i", "0.1"], cwd=tmp_path)
+    try:
+        text = terminal.wait_for(lambda text: "LOST" in text and "STALE" in text, 40)
+        assert "GPU 5" in text
+        children = terminal.wait_for_children(2)
+        for key, shown in (
+            ("2", lambda text: "FLOP/byte" in text),
+            ("?", lambda text: "keys and words" in text),
+            ("\x1b", lambda text: "keys and words" not in text),
+            ("1", lambda text: "8 devices" in text),
+        ):
+            assert not shown(terminal.text())
+            start = time.monotonic()
+            terminal.send(key)
+            terminal.wait_for(shown, 5)
+            print(f"{key!r} answered after {time.monotonic() - start:.3f} s")
+        fresh = terminal.text()
+        assert sum(word in fresh for word in ("LOST", "STALE")) == 2
+        start = time.monotonic()
+        terminal.send("q")
+        terminal.process.wait(5)
+        print(f"q took {time.monotonic() - start:.2f} s")
+        assert terminal.process.returncode == 0
+        assert not gone(children, 2)
+        assert terminal.restored()
+    finally:
+        terminal.close()
