@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from poller_process import Simulate, one_gpu
@@ -135,12 +136,12 @@ class SlowToStart(threading.Thread):
 
 
 def test_workers_that_register_at_once_start_one_thread() -> None:
-    class Binding:
-        NVMLError = RuntimeError
-        nvmlEventSetCreate = staticmethod(lambda: 1)
-        nvmlDeviceRegisterEvents = staticmethod(lambda handle, kind, event_set: None)
-
-    xids = XidEvents(nvml.Driver(Binding), Pace(1.0), lambda event: None, lambda: True)
+    binding = SimpleNamespace(
+        NVMLError=RuntimeError,
+        nvmlEventSetCreate=lambda: 1,
+        nvmlDeviceRegisterEvents=lambda handle, kind, event_set: None,
+    )
+    xids = XidEvents(nvml.Driver(binding), Pace(1.0), lambda event: None, lambda: True)
     xids.thread = SlowToStart()
     xids.open(nvml.Watch())
     told: list[object] = []

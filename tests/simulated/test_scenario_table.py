@@ -63,6 +63,8 @@ class Snapshot(NamedTuple):
 class Everything:
     seen: dict[str, Seen]
     snapshots: dict[str, Snapshot]
+    logs: dict[str, Path]
+    """Of the driver's calls, by the scenarios that are watched through the real poller."""
 
 
 def expected_live(name: str) -> list[str]:
@@ -123,16 +125,17 @@ def watch_all(builds: Path, folder: Path) -> dict[str, Seen]:
 
 async def watch_real(name: str, builds: Path, folder: Path) -> Seen:
     """The real session, until what is expected was found (where nothing is: for a while)."""
-    folder.mkdir()
     clock = folder / "clock"
     measures = TABLE[name]["real"] == "benchmarks"
     start = 0.0 if measures else HELD_SECONDS
     table.set_clock(clock, start)
-    environment = {**prepare(name, builds), "TOPSMON_SIMULATED_CLOCK": str(clock)}
+    environment = {
+        **prepare(name, builds),
+        "TOPSMON_SIMULATED_CLOCK": str(clock),
+        "TOPSMON_SIMULATED_LOG": str(folder / "log"),
+    }
     session = Session(
-        SessionOptions(
-            interval=0.3, simulated=name, environment=environment, benchmarks=measures
-        )
+        SessionOptions(interval=0.3, simulated=name, environment=environment, benchmarks=measures)
     )
     words: dict[str, list[str]] = {}
     shown: dict[str, dict[str, str]] = {}
@@ -174,6 +177,9 @@ def is_complete(name: str, words: dict[str, list[str]], shown: dict[str, dict[st
 
 
 def watch_all_real(builds: Path, folder: Path) -> dict[str, Seen]:
+    for name in REAL:
+        (folder / name).mkdir()
+
     async def everything() -> dict[str, Seen]:
         places = asyncio.Semaphore(AT_ONCE)
 
@@ -187,9 +193,7 @@ def watch_all_real(builds: Path, folder: Path) -> dict[str, Seen]:
 
 
 @pytest.fixture(scope="module")
-def everything(
-    tmp_path_factory: pytest.TempPathFactory, builds: Path
-) -> Iterator[Everything]:
+def everything(tmp_path_factory: pytest.TempPathFactory, builds: Path) -> Iterator[Everything]:
     """All scenarios, once, at the same time: most of them only wait."""
     folder = tmp_path_factory.mktemp("scenarios")
     homes = {name: str(folder) for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")}
@@ -200,7 +204,8 @@ def everything(
         taken = {name: pool.submit(take_snapshot, name, builds, environment) for name in TABLE}
         watched = watch_all(builds, folder)
         snapshots = {name: future.result() for name, future in taken.items()}
-        yield Everything({**watched, **real.result()}, snapshots)
+        logs = {name: folder / name / "log" for name in REAL}
+        yield Everything({**watched, **real.result()}, snapshots, logs)
 
 
 # What is said -------------------------------------------------------------------------------------
@@ -259,8 +264,12 @@ def check_reading(sample: dict[str, Any], field: str, wanted: object) -> None:
         assert sample[field] == wanted, field
 
 
-def test_a_gpu_that_sleeps_is_not_woken(builds: Path, tmp_path: Path) -> None:
-    """The log of the driver stays empty: neither a snapshot nor the poller has called it."""
+def test_a_gpu_that_sleeps_is_not_woken(
+    everything: Everything, builds: Path, tmp_path: Path
+) -> None:
+    """Nobody has called the driver: neither the poller of a screen nor a snapshot."""
+    assert everything.logs["gpu-lost"].exists()
+    assert not everything.logs["asleep"].exists()
     environment = {**os.environ, **prepare("asleep", builds)}
     environment["TOPSMON_SIMULATED_LOG"] = str(tmp_path / "log")
     subprocess.run(

@@ -1,9 +1,9 @@
 """Watches scenarios as the live screen does, at scenario times: no time passes.
 
 Each line of input is a request, carried out in a fork of its own, since a driver library stays
-loaded: `variables` of the environment, `folder` for the files `seen.json` and `errors`, `seconds` to
-watch at 1 Hz. All GPUs are read through the real nvidia-ml-py and folded into one state. The fork's
-exit code is the answer.
+loaded: `variables` of the environment, `folder` for the files `seen.json` and `errors`, `seconds`
+to watch at 1 Hz. All GPUs are read through the real nvidia-ml-py and folded into one state. The
+fork's exit code is the answer.
 """
 
 from __future__ import annotations
@@ -85,7 +85,16 @@ class Watcher:
         self.apply(identity)
         self.apply(ceilings.for_device(identity))
 
-    def look(self, gpu: Gpu) -> None:
+    def look(self, gpu: Gpu) -> bool:
+        """Read a GPU; False where it is lost."""
+        try:
+            self.read(gpu)
+        except nvml.GpuLostError as lost:
+            self.condition(gpu, "lost", str(lost))
+            return False
+        return True
+
+    def read(self, gpu: Gpu) -> None:
         if gpu.mig_switched(self.clock.now):
             self.introduce(gpu)
         processes = gpu.processes(self.clock.now)
@@ -103,12 +112,7 @@ class Watcher:
         for second in range(seconds + 1):
             # No two ticks are exactly a second apart.
             self.clock.set(second + second % 7 / 1000)
-            for gpu in list(living):
-                try:
-                    self.look(gpu)
-                except nvml.GpuLostError as lost:
-                    living.remove(gpu)
-                    self.condition(gpu, "lost", str(lost))
+            living = [gpu for gpu in living if self.look(gpu)]
             for finding in diagnose(self.state, self.clock.now):
                 self.seen.setdefault(told(self.state, finding), finding)
 

@@ -186,7 +186,8 @@ def snapshot(
 ) -> list[events.AnyEvent]:
     """Read everything once within `deadline_seconds`; return it as events, identities first.
 
-    A driver that is slow, but answers, is given `patience_seconds` more. What does not answer in time is reported as stalled, and left alone in a daemon thread.
+    A driver that is slow, but answers, is given `patience_seconds` more. What does not answer in
+    time is reported as stalled, and left alone in a daemon thread.
     ValueError where `only` names a device that is not here.
     """
     collected: list[events.AnyEvent] = []

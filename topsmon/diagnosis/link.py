@@ -20,7 +20,7 @@ REPLAYS_PER_MINUTE = 8
 """More than this is a bad link (NVIDIA DCGM, dcgm_gpu_hardware_limits.h, MAX_PCIREPLAY_RATE)."""
 REPLAY_WINDOW_SECONDS = 300.0
 LINK_AGE_SECONDS = 2.1
-"""The link is read every 2 s: a reading that is shown under load may be one from the rest before."""
+"""The link is read every 2 s: what is shown under load may be a reading from the rest before."""
 WORKING_STATES = (0, 1, 2, 3)
 """Performance states in which compute runs; in a lower one the link may rest."""
 

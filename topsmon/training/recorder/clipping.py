@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import layout
-from .patches import around
 from .records import NAN
+from .traceable import around_traceable
 
 if TYPE_CHECKING:
     from .recorder import Recorder
@@ -81,4 +81,4 @@ def patch(recorder: Recorder) -> None:
 
 def _around_clip(recorder: Recorder, original: Any) -> Any:
     clips = recorder.clips
-    return around(recorder, original, clips.before, clips.after, clips.failed, traced=True)
+    return around_traceable(recorder, original, clips.before, clips.after, clips.failed)

@@ -20,8 +20,6 @@ def around(
     before: Callable[..., Any] | None = None,
     after: Callable[..., Any] | None = None,
     failed: Callable[..., Any] | None = None,
-    *,
-    traced: bool = False,
 ) -> Callable[..., Any]:
     """Return `original` with calls before it (args, kwargs), after it (args, kwargs, result) and
     when it has raised (args, error).
@@ -29,15 +27,11 @@ def around(
     Each of the three is timed, and its own errors are counted; none is called once the recorder is
     off, nor for what a scaler's step() calls. It is all in one function, because each step of
     the run comes through several of these.
-
-    `traced`: torch.compile can trace the original, so it must be able to trace through.
     """
-    torch, scalers = recorder.torch, recorder.scalers
+    scalers = recorder.scalers
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if traced and torch.compiler.is_compiling():
-            return original(*args, **kwargs)
         if scalers.inside is not None or not recorder.on:
             return original(*args, **kwargs)
         if before is not None:
@@ -62,13 +56,13 @@ def around(
             recorder.seconds += perf_counter() - start
         return result
 
-    return wrapper if traced else not_traced(wrapper)
+    return not_traced(wrapper)
 
 
 def not_traced(function: Callable[..., Any]) -> Callable[..., Any]:
     """Have torch.compile call a function as it is, as torch.compiler.disable would.
 
-    That one imports torch._dynamo. Traced, a hook would do nothing when compiled code runs.
+    That one imports torch._dynamo.
     """
     function.__dict__["_torchdynamo_disable"] = True
     return function

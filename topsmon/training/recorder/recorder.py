@@ -18,7 +18,18 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from . import autocasting, clipping, endings, foreign_scalers, layout, losses, names, scalers, steps
+from . import (
+    autocasting,
+    clipping,
+    endings,
+    foreign_scalers,
+    layout,
+    losses,
+    names,
+    scalers,
+    steps,
+    tracing,
+)
 from .batched_ring import BatchedRing
 from .examiner import Examiner
 from .patches import Patches
@@ -48,7 +59,16 @@ class Installer:
         # The first of torch's leaves comes before torch.nn.
         if "torch.nn.modules.module" in sys.modules:
             recorder.patches.once("modules", _note_modules)
-        for part in (scalers, foreign_scalers, steps, losses, clipping, autocasting, endings):
+        for part in (
+            tracing,
+            scalers,
+            foreign_scalers,
+            steps,
+            losses,
+            clipping,
+            autocasting,
+            endings,
+        ):
             part.patch(recorder)
         recorder.shapes.install()
 
@@ -79,6 +99,7 @@ class Recorder:
         self.identity: dict[str, Any] = {}
         self.schedulers = steps.Schedulers()
         self.installer = Installer(self)
+        self.tracing = tracing.Tracing()
         self._abandoned: list[Any] = []
         self.shapes = Shapes(_number("TOKENS_PER_STEP"), _number("SAMPLES_PER_STEP"))
         self.scalers = scalers.ScalerWatch()

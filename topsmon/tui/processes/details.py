@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import sys
 import time
@@ -177,6 +178,8 @@ def read_facts(found: dict[str, Any], entry: events.ProcessEntry) -> list[tuple[
 
 async def read_details(pid: int, ticks: int) -> AsyncIterator[dict[str, Any]]:
     """Yield what a child reads of a process as it comes, for `WAIT_SECONDS` at the most."""
+    # asyncio warns on stderr, which is the screen, when a killed child is reaped elsewhere.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     child = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", CHILD, str(pid), str(ticks)),
