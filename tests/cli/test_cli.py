@@ -65,6 +65,20 @@ def test_the_screen_loads_neither_torch_nor_pynvml() -> None:
     assert result.returncode == 0, result.stderr.decode()
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--theme", "nowhere", "--theme nowhere: no such theme; there are: "),
+        ("--python", "/nowhere/python", "--python /nowhere/python: no such program"),
+    ],
+)
+def test_what_a_snapshot_does_not_need_must_exist_too(option: str, value: str, words: str) -> None:
+    result = run("--once", "--json", option, value)
+    assert result.returncode == 64
+    assert words in result.stderr.decode()
+    assert result.stdout == b""
+
+
 def test_one_snapshot_as_json_on_this_machine() -> None:
     document = json.loads(run("--once", "--json").stdout)
     assert document["schema_version"] == 1

@@ -9,6 +9,7 @@ from poller_process import Read, one_gpu
 
 from topsmon import events
 from topsmon.devices import topology
+from topsmon.diagnosis.topology import between
 
 
 def tree(root: Path, path: str, node: int) -> None:
@@ -57,16 +58,16 @@ def test_what_lies_between_two_gpus(tmp_path: Path, other: str, node: int, word:
     tree(tmp_path, "pci0000:16/0000:16:01.0/0000:17:00.0/0000:18:00.0/0000:19:00.0", 0)
     tree(tmp_path, other, node)
     one, two = device(tmp_path, "0000:19:00.0"), device(tmp_path, other.rpartition("/")[2])
-    for between in (topology.between(one, two), topology.between(two, one)):
-        assert between is not None
-        assert f"({word})" in between
+    for words in (between(one, two), between(two, one)):
+        assert words is not None
+        assert f"({word})" in words
 
 
 def test_what_the_kernel_does_not_show_is_not_known(tmp_path: Path) -> None:
     assert topology.place("00000000:19:00.0", tmp_path) == ((), None)
     assert topology.place(None, tmp_path) == ((), None)
     one = device(tmp_path, "0000:19:00.0")
-    assert topology.between(one, one) is None
+    assert between(one, one) is None
 
 
 def test_no_numa_node_is_none(tmp_path: Path) -> None:

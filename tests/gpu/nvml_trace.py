@@ -22,10 +22,10 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from topsmon import __version__  # noqa: E402 - of the checkout that this file lies in
-from topsmon.devices import host, nvml, startup  # noqa: E402
-from topsmon.devices.gpu import Gpu  # noqa: E402
-from topsmon.devices.processes import Family, ProcessTable  # noqa: E402
+from topsmon import __version__
+from topsmon.devices import host, nvml, startup
+from topsmon.devices.gpu import Gpu
+from topsmon.devices.processes import Family, ProcessTable
 
 SCHEMA = 1
 SYSTEM = -1
@@ -33,6 +33,10 @@ SYSTEM = -1
 INTERVAL_SECONDS = 0.5
 _HANDLES = ("nvmlDeviceGetHandleByIndex", "nvmlDeviceGetHandleByUUID")
 _UNASKED = ("nvmlSystemGetProcessName",)
+
+
+class NoDriverError(Exception):
+    """No driver that could be recorded, in words."""
 
 
 class Recorder(nvml.Driver):
@@ -152,15 +156,15 @@ def record(
 ) -> dict[str, Any]:
     """Read every GPU as the poller does, for so long, and return the trace.
 
-    Raises RuntimeError where there is no driver.
+    Raises NoDriverError where there is no driver.
     """
     binding = startup.load_binding()
     if isinstance(binding, startup.Trouble):
-        raise RuntimeError(binding.message)
+        raise NoDriverError(binding.message)
     driver, watch = Recorder(binding, clock), nvml.Watch()
     trouble = startup.initialise(driver, watch, container=False)
     if trouble is not None:
-        raise RuntimeError(trouble.message)
+        raise NoDriverError(trouble.message)
     version, cuda = startup.driver_versions(driver, watch)
     table = ProcessTable(Family(os.getpid(), os.getppid()), foreign_pids=True, clock=clock)
     count = driver.call(watch, "nvmlDeviceGetCount")
@@ -190,6 +194,7 @@ def record(
         "topsmon": __version__,
         "driver": version,
         "cuda": cuda,
+        "host": {"wsl": facts.wsl, "jetson": facts.jetson},
         "devices": len(gpus),
         "identities": identities,
         "calls": driver.calls,
@@ -226,7 +231,7 @@ def main() -> int:
     seconds = float(sys.argv[2]) if len(sys.argv) > 2 else 20.0
     try:
         trace = record(seconds)
-    except RuntimeError as error:
+    except NoDriverError as error:
         print(f"no trace: {error}", file=sys.stderr)
         return 3
     Path(sys.argv[1]).write_text(json.dumps(trace) + "\n")

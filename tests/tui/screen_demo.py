@@ -340,6 +340,7 @@ class FakeSession:
         self.calls: list[tuple] = []
         self.listeners: list = []
         self.asked: set[str] = set()
+        self.counters: list[bool] = []
 
     async def start(self) -> None:
         self.calls.append(("start",))
@@ -357,6 +358,9 @@ class FakeSession:
     def pause(self, paused: bool) -> None:
         self.calls.append(("pause", paused))
         self.paused = paused
+
+    def set_counters(self, on: bool) -> None:
+        self.counters.append(on)
 
     def benchmark(self, device_key: str | None, on: bool) -> None:
         self.calls.append(("benchmark", device_key, on))

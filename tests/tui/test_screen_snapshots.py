@@ -1,4 +1,4 @@
-"""Three pictures that a change of the look must change on purpose.
+"""Four pictures that a change of the look must change on purpose.
 
 `pytest tests/tui/test_screen_snapshots.py --snapshot-update` takes new ones.
 """
@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 import pytest
 from screen_demo import capped_finding, cpu_only, eight
+from signal_machines import bound_by_memory
 
 from topsmon import events
 from topsmon.state import State
@@ -29,8 +30,9 @@ pytestmark = pytest.mark.skipif(
         (eight, (capped_finding(),), (120, 40), "dusk"),
         (cpu_only, (), (80, 24), "daylight"),
         (eight, (capped_finding(),), (200, 60), "colour-safe"),
+        (lambda: bound_by_memory(4), (), (120, 40), "parchment"),
     ],
-    ids=["eight-120x40", "cpu-80x24", "eight-200x60"],
+    ids=["eight-120x40", "cpu-80x24", "eight-200x60", "memory-bound-120x40"],
 )
 def test_picture(
     snap_compare: Callable[..., bool],

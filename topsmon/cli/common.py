@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,8 @@ SNAPSHOT_SECONDS = 2.0
 PATIENCE_SECONDS = 15.0
 """And this much longer for one that answers every call, but slowly."""
 
+COERCED = frozenset(("LC_CTYPE", value) for value in ("C.UTF-8", "C.utf8", "UTF-8"))
+"""What Python sets where the locale is C (PEP 538)."""
 INSIDE_SIMULATION = "TOPSMON_INSIDE_SIMULATION"
 FLEET_PREFIX = "nodes="
 """So begins the plan of a simulated fleet, which needs no driver."""
@@ -124,9 +126,23 @@ def exit_code(severities: Sequence[str]) -> int:
 
 
 def is_utf8(stream: Any) -> bool:
-    """True where a stream takes any character."""
+    """True where a stream takes any character, and the locale does not speak against it."""
     encoding = getattr(stream, "encoding", None) or ""
-    return encoding.lower().replace("-", "").replace("_", "") == "utf8"
+    utf8 = encoding.lower().replace("-", "").replace("_", "") == "utf8"
+    return utf8 and not has_plain_locale(os.environ)
+
+
+def has_plain_locale(environment: Mapping[str, str]) -> bool:
+    """True in the locale C or POSIX, asked for by name: then nothing but ASCII is sure to be shown.
+
+    Python takes UTF-8 in it all the same, and sets LC_CTYPE to say so to its children (PEP 538 and
+    540). What is set for Python alone goes before the locale.
+    """
+    if environment.get("PYTHONUTF8") == "1" or environment.get("PYTHONIOENCODING"):
+        return False
+    asked = [(name, environment.get(name)) for name in ("LC_ALL", "LC_CTYPE", "LANG")]
+    locale = next((value for name, value in asked if value and (name, value) not in COERCED), "")
+    return locale in {"C", "POSIX"}
 
 
 def write_text(text: str) -> None:

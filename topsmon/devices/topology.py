@@ -1,6 +1,6 @@
-"""How near GPUs are to one another: the PCI bridges above them and their NUMA nodes.
+"""Where a GPU is: the PCI bridges above it and its NUMA node.
 
-Read from sysfs, without a driver call. The words in brackets are those of `nvidia-smi topo -m`.
+Read from sysfs, without a driver call.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from topsmon import events
 from topsmon.devices.host import ROOT, read_number
 from topsmon.devices.power_state import sysfs_device
 
@@ -34,20 +33,3 @@ def place(pci_bus_id: str | None, root: Path = ROOT) -> Place:
         tuple(part for part in parts[:-1] if _ADDRESS.fullmatch(part)),
         node if node is not None and node >= 0 else None,
     )
-
-
-def between(one: events.Device, other: events.Device) -> str | None:
-    """Return what traffic over PCIe between two devices crosses, None where it is not known."""
-    if not one.pci_path or not other.pci_path:
-        return None
-    if one.pci_path[0] == other.pci_path[0]:
-        shared = sum(1 for a, b in zip(one.pci_path, other.pci_path, strict=False) if a == b)
-        if shared == 1:
-            return "a PCIe host bridge (PHB)"
-        below = max(len(one.pci_path), len(other.pci_path)) - shared
-        return "one PCIe bridge (PIX)" if below <= 1 else "several PCIe bridges (PXB)"
-    if one.numa_node is None or other.numa_node is None:
-        return "PCIe host bridges"
-    if one.numa_node == other.numa_node:
-        return "PCIe host bridges of one NUMA node (NODE)"
-    return "the link between NUMA nodes (SYS)"

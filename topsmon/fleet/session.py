@@ -90,6 +90,9 @@ class FleetSession:
         self.paused = paused
         self.fleet.interval = None if paused else self.interval
 
+    def set_counters(self, on: bool) -> None:
+        """Do nothing: what is read is not decided here."""
+
     def benchmark(self, device_key: str | None, on: bool) -> None:
         """Do nothing: nothing is measured from here."""
 

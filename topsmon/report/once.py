@@ -15,7 +15,7 @@ import msgspec
 from topsmon import __version__, events
 from topsmon.diagnosis import device_word, link
 from topsmon.diagnosis.memory import fill_ratio
-from topsmon.diagnosis.observe import under_load
+from topsmon.diagnosis.observe import load, under_load
 from topsmon.diagnosis.waterfall import limited_by
 from topsmon.report import gpu_detail, processes
 from topsmon.report.columns import clip, pad, wrap
@@ -255,7 +255,10 @@ def _link_lines(device: DeviceState) -> list[str]:
         parts.append(f"memory {bandwidth(ceilings.memory_bandwidth_bytes_per_second)}")
     if ceilings is not None and ceilings.l2_bytes is not None:
         parts.append(f"L2 {binary_bytes(ceilings.l2_bytes)}")
-    shown = link.describe(sample, loaded=under_load(device)) if sample is not None else None
+    shown = None
+    if sample is not None:
+        # Where nothing tells how busy it is, nothing is said of rest.
+        shown = link.describe(sample, loaded=load(sample) is None or under_load(device))
     if shown is not None:
         parts.append(f"PCIe {shown}")
     return wrap(", ".join(parts), WIDTH, first="  ", rest=2) if parts else []

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from topsmon.diagnosis import mfu
+from topsmon.tui import activity
+from topsmon.tui.activity import Activity
 from topsmon.tui.checks_view import CheckList
 from topsmon.tui.compact import CompactList, OneLine
 from topsmon.tui.device_facts import DeviceFacts, line_count
@@ -42,6 +44,7 @@ def all_panels() -> list[Panel]:
         DeviceRows(id="devices"),
         Rates(id="rates"),
         LossWaterfall(id="waterfall"),
+        Activity(id="activity"),
         Utilisation(id="utilisation"),
         PowerAndClock(id="power-and-clock"),
         PowerPlot(id="power"),
@@ -79,6 +82,7 @@ def content(view: View, width: int) -> Content:
         history=len(history_rows(view)),
         job=view.device is not None and mfu.of_device(view.state, view.device) is not None,
         amp=bool(recent(view)),
+        activity=activity.line_count(view),
         training=_training(view, width) if view.tab == "training" else TrainingContent(),
     )
 

@@ -37,6 +37,8 @@ from topsmon.units import PRECISIONS, plain
 INTERVALS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 """Seconds between two samples that the + and - keys go through."""
 STANDARD_COLORS = "standard"
+LIVE = "live"
+"""The tab that shows what each device does."""
 CHECKS = "checks"
 """The tab in which the keys move among verdicts."""
 TRAINING = "training"
@@ -108,6 +110,7 @@ class TopsmonApp(App[int]):
         self._judged = Judged()
         self._watched = Watched()
         self._tape = Tape()
+        self._counters: bool | None = None
         self.loaded_themes = themes.load([themes.packaged_directory(), themes.user_directory()])
         for theme in self.loaded_themes.themes:
             self.register_theme(theme)
@@ -164,6 +167,7 @@ class TopsmonApp(App[int]):
             loop.add_signal_handler(number, self._end_by_signal, number)
         self._terminal = self.size
         self._arrange()
+        self._ask_for_counters()
         self._set_timer()
         for problem in self._theme_problems:
             self.notify(problem, severity="warning", markup=False)
@@ -267,11 +271,19 @@ class TopsmonApp(App[int]):
         self._tell_restarts()
         self._tell_recording(self._tape.look(self.session.findings()))
         self.view = self._look()
+        self._ask_for_counters()
         if any(screen.is_modal for screen in self.screen_stack):
             return
         self._arrange()
         for place in self._places:
             self._panels[place.panel].show(self.view)
+
+    def _ask_for_counters(self) -> None:
+        """Have the performance counters read only while the live tab, or a recording, uses them."""
+        wanted = self._tab == LIVE or bool(self._tape.words)
+        if wanted != self._counters:
+            self._counters = wanted
+            self.session.set_counters(wanted)
 
     def _tell_restarts(self) -> None:
         """Say that one of our own processes was started again, whatever else is wrong."""

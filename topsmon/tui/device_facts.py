@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from topsmon import events
+from topsmon.diagnosis import link
 from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, clip, fit, left
 from topsmon.tui.panel import Panel
@@ -87,10 +88,8 @@ def _link(sample: events.DeviceSample) -> str:
         text += f" of {sample.pcie_generation_max}"
         if sample.pcie_width_max is not None:
             text += f" x{sample.pcie_width_max}"
-    if sample.pcie_generation_max is not None and not sample.busy_ratio:
-        text += " (idle: it slows down to save power)" * (
-            (sample.pcie_generation or 0) < sample.pcie_generation_max
-        )
+    if link.is_reduced(sample) and sample.busy_ratio == 0:
+        text += " (idle: it slows down to save power)"
     return text
 
 

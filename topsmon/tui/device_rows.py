@@ -7,6 +7,8 @@ from typing import NamedTuple, Protocol
 
 from textual.events import Click
 
+from topsmon.diagnosis import bound
+from topsmon.diagnosis.verdict import Kind
 from topsmon.diagnosis.waterfall import limited_by
 from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, fit, left, right
@@ -155,6 +157,18 @@ SPARK_AFTER = "busy"
 CLOCK_CODES = ("power-", "thermal-", "hw-")
 RATIO_CODES = (*CLOCK_CODES, "rate-", "ceiling-")
 """Beginnings of the codes of findings that a number is coloured after."""
+BOUND_WORDS: dict[Kind, str] = {
+    "throttled": "throttled",
+    "stalled": "stalled",
+    "memory": "memory (DRAM)",
+    "tensor": "Tensor Cores",
+    "fp32": "FP32 units",
+    "fp64": "FP64 units",
+    "fp16": "FP16 units",
+    "integer": "integer units",
+    "latency": "latency",
+}
+"""What bounds the work, for a narrow column; nothing where no single thing does."""
 
 
 def _head(columns: list[Column], spark_width: int, width: int, hidden: str) -> Line:
@@ -221,7 +235,7 @@ def _name(view: View, device: DeviceState) -> Cell:
     return Cell(short_name(device), "text")
 
 
-def _gone(device: DeviceState) -> bool:
+def is_gone(device: DeviceState) -> bool:
     """A device that is lost has no numbers any more."""
     return device.condition in {"lost", "error"}
 
@@ -233,48 +247,48 @@ def _number(view: View, device: DeviceState) -> str:
 
 def _busy(view: View, device: DeviceState) -> Cell:
     sample = device.sample
-    if sample is None or sample.busy_ratio is None or _gone(device):
+    if sample is None or sample.busy_ratio is None or is_gone(device):
         return MISSING
     return Cell(percent(sample.busy_ratio, 0), _number(view, device))
 
 
 def _memory(view: View, device: DeviceState) -> Cell:
     sample = device.sample
-    if sample is None or sample.memory_used_bytes is None or _gone(device):
+    if sample is None or sample.memory_used_bytes is None or is_gone(device):
         return MISSING
     text = gibibytes(sample.memory_used_bytes)
     total = sample.memory_total_bytes or device.identity.memory_total_bytes
     if total is not None:
         text += f"/{gibibytes(total)}"
-    role = _concerned(view, device, "memory-")
+    role = concerned(view, device, "memory-")
     return Cell(text, role)
 
 
 def _power(view: View, device: DeviceState) -> Cell:
     sample = device.sample
-    if sample is None or sample.power_watts is None or _gone(device):
+    if sample is None or sample.power_watts is None or is_gone(device):
         return MISSING
     text = watts(sample.power_watts)
     if sample.power_limit_watts is not None:
         text += f"/{watts(sample.power_limit_watts)}"
-    return Cell(text, _concerned(view, device, "power-"))
+    return Cell(text, concerned(view, device, "power-"))
 
 
 def _temperature(view: View, device: DeviceState) -> Cell:
     sample = device.sample
-    if sample is None or sample.temperature_celsius is None or _gone(device):
+    if sample is None or sample.temperature_celsius is None or is_gone(device):
         return MISSING
-    return Cell(f"{sample.temperature_celsius:.0f}", _concerned(view, device, "thermal-"))
+    return Cell(f"{sample.temperature_celsius:.0f}", concerned(view, device, "thermal-"))
 
 
 def _clock(view: View, device: DeviceState) -> Cell:
     sample = device.sample
-    if sample is None or sample.sm_clock_mhz is None or _gone(device):
+    if sample is None or sample.sm_clock_mhz is None or is_gone(device):
         return MISSING
-    return Cell(f"{sample.sm_clock_mhz:.0f}", _concerned(view, device, *CLOCK_CODES))
+    return Cell(f"{sample.sm_clock_mhz:.0f}", concerned(view, device, *CLOCK_CODES))
 
 
-def _concerned(view: View, device: DeviceState, *codes: str) -> str:
+def concerned(view: View, device: DeviceState, *codes: str) -> str:
     """Role of a number: that of a finding which is about it."""
     for finding in view.findings_of(device):
         if finding.code.startswith(codes) and finding.severity != "info":
@@ -292,9 +306,15 @@ def _ratio(view: View, device: DeviceState) -> Cell:
     elif mark == "~":
         role = "muted"
     else:
-        role = _concerned(view, device, *RATIO_CODES)
+        role = concerned(view, device, *RATIO_CODES)
     return Cell(percent(ratio) + mark, role)
 
 
 def _limited_by(view: View, device: DeviceState) -> Cell:
-    return Cell(limited_by(device), _concerned(view, device, *CLOCK_CODES))
+    """What holds the clocks; where nothing does, what bounds the work."""
+    text = limited_by(device)
+    if text:
+        return Cell(text, concerned(view, device, *CLOCK_CODES))
+    kind = bound.of_device(view.state, device, view.now).kind
+    role = concerned(view, device, *CLOCK_CODES) if kind == "throttled" else "muted"
+    return Cell(BOUND_WORDS.get(kind, ""), role)

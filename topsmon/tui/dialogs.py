@@ -14,19 +14,29 @@ from textual.widgets import SelectionList, Static
 from textual.widgets.selection_list import Selection
 
 from topsmon import events
+from topsmon.diagnosis import bound, mig
 from topsmon.run_state import RunState
 from topsmon.state import DeviceState
 from topsmon.tui.cells import left, right, words
 from topsmon.tui.checks_view import verdict_lines
 from topsmon.tui.device_facts import facts
+from topsmon.tui.mig_rows import ceiling_text
 from topsmon.tui.process_rows import amount_text, command_text
 from topsmon.tui.rate_rows import row
+from topsmon.tui.sample_fields import (
+    counter_pairs,
+    identity_pairs,
+    sample_pairs,
+    topology_pairs,
+    xid_pairs,
+)
 from topsmon.tui.training.details import sections
 from topsmon.tui.training.words import full_name
 from topsmon.tui.view import MARKS, View, short_name
-from topsmon.units import PRECISIONS, plain
+from topsmon.units import PRECISIONS, bandwidth, plain
 
 TEXT_WIDTH = 92
+FIELD = 30
 STANDS_STILL = "the screen behind stands still until this closes"
 
 CLOSE: list[BindingType] = [
@@ -75,7 +85,7 @@ HELP = (
     ("up, down, k, j", "select a device; at first it is the one with the worst finding"),
     ("left, right, h, l", "select a precision"),
     ("[, ], t", "rank before, rank after; list every rank, or one row a launch again"),
-    ("Enter", "details of the device: findings, ceilings, sources, what is not available"),
+    ("Enter", "details of the device: findings, all readings, ceilings, what is not available"),
     ("b", "measure the device a lot, even where others compute; again: less"),
     ("B", "choose the precisions that are measured"),
     ("Space", "pause sampling and measuring, or go on"),
@@ -89,6 +99,12 @@ HELP = (
 
 WORDS = (
     ("busy", "share of time in which any kernel ran: not a share of the GPU's units"),
+    (
+        "SM active",
+        "share of the SMs that had work; occupancy: warps of the most possible",
+    ),
+    ("tensor, DRAM, FP32", "share of the peak of these units, whatever the precision (NVML GPM)"),
+    ("margin", "how much hotter the GPU may get before its clocks go down"),
     ("ceiling", "rated peak, dense, at the boost clock of the data sheet"),
     ("top clock", "the highest clock measured, on a CPU whose rated one is not known"),
     ("40 s ago !", "a good rate of then; a later try was disturbed and does not count"),
@@ -129,16 +145,19 @@ def details_dialog(view: View, device: DeviceState) -> TextDialog:
     lines = [line for head, text in facts(view, device) for line in _wrapped(head, text)]
     if view.prevented is not None and view.torch_problem is None:
         lines += _wrapped("benchmarks", f"none: {view.prevented}")
-    identity = device.identity
-    for head, value in (("UUID", identity.uuid), ("PCI", identity.pci_bus_id)):
-        if value:
-            lines.append(left(head, 12) + plain(value, 100))
     for section in (
         _findings(view, device),
+        _bound(view, device),
+        _instances(view, device),
+        _fields("performance counters of the last interval", counter_pairs(device)),
+        _fields("last reading", sample_pairs(device)),
+        _fields("errors that the driver reported", xid_pairs(device)),
         _rates(view, device),
         _ceilings(device),
         _processes(device),
-        _unavailable(device),
+        _fields("way to the other GPUs over PCIe", topology_pairs(view.state, device)),
+        _fields("device", identity_pairs(device)),
+        _otherwise_unavailable(device),
     ):
         lines += ["", *section] if section else []
     return TextDialog(f"{device.label}  {short_name(device)}", lines)
@@ -221,16 +240,54 @@ def _processes(device: DeviceState) -> list[str]:
     return lines
 
 
-def _unavailable(device: DeviceState) -> list[str]:
+def _bound(view: View, device: DeviceState) -> list[str]:
+    """The verdict with its numbers and with what was missing for it."""
+    if device.identity.kind != "gpu":
+        return []
+    verdict = bound.of_device(view.state, device, view.now)
+    lines = _wrapped("bound by", verdict.words)
+    for text in verdict.evidence:
+        lines += _wrapped("", text)
+    for text in verdict.missing:
+        lines += _wrapped("", f"missing: {text}")
+    return lines
+
+
+def _instances(view: View, device: DeviceState) -> list[str]:
+    lines: list[str] = []
+    for part in mig.parts(view.state, device, view.now):
+        lines += _wrapped("", mig.describe(part))
+        ceiling = f"{PRECISIONS[view.precision].label} ceiling {ceiling_text(view, part)} T/s"
+        memory = part.ceilings.memory_bandwidth_bytes_per_second
+        lines += _wrapped("", f"  {ceiling}, memory {bandwidth(memory)}")
+        for text in part.bound.evidence:
+            lines += _wrapped("", f"  {text}")
+    return ["MIG instances", *lines] if lines else []
+
+
+def _fields(title: str, pairs: list[tuple[str, str]]) -> list[str]:
+    """Fields under a wider head than that of other lines: their names are long."""
+    lines = [title] if pairs else []
+    for head, text in pairs:
+        found = words(text, TEXT_WIDTH - FIELD) or [""]
+        lines += [
+            left(head if place == 0 else "", FIELD) + line for place, line in enumerate(found)
+        ]
+    return lines
+
+
+def _otherwise_unavailable(device: DeviceState) -> list[str]:
+    """Reasons for what is no field of a reading or of the device."""
     reasons = dict(device.identity.unavailable)
+    fields = set(device.identity.__struct_fields__) | {"xid"}
     if device.sample is not None:
         reasons |= device.sample.unavailable
-    if not reasons:
-        return []
-    lines = ["not available"]
-    for field, reason in sorted(reasons.items()):
-        lines += _wrapped("", f"{field.replace('_', ' ')}: {reason}")
-    return lines
+        fields |= set(device.sample.__struct_fields__)
+    lines: list[str] = []
+    for name, reason in sorted(reasons.items()):
+        if name not in fields:
+            lines += _wrapped("", f"{name.replace('_', ' ')}: {reason}")
+    return ["not available", *lines] if lines else []
 
 
 def _wrapped(head: str, text: str) -> list[str]:

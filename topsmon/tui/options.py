@@ -54,6 +54,9 @@ class SessionLike(Protocol):
     def pause(self, paused: bool) -> None:
         """Stop or resume sampling and measuring."""
 
+    def set_counters(self, on: bool) -> None:
+        """Have the performance counters of the GPUs read, or not."""
+
     def benchmark(self, device_key: str | None, on: bool) -> None:
         """Measure more on a device (None: on all), also where others compute; or stop that."""
 

@@ -20,6 +20,9 @@ WATERFALL_LEAST, WATERFALL_MOST = 7, 8
 JOB_LEAST, JOB_MOST = 9, 12
 """Lines of the waterfall with a running job as its last step."""
 AMP_LEAST, AMP_MOST = 6, 8
+ACTIVITY_LEAST = 6
+PRECISIONS_SHOWN = 8
+"""So many rates stand on a small terminal before anything else gets a line."""
 
 
 class Content(NamedTuple):
@@ -27,7 +30,8 @@ class Content(NamedTuple):
 
     `facts` are the lines of the device's panel and `history` the rows of the history's; `power`
     tells whether power or clock can be drawn, `job` whether a run trains on the selected device,
-    `amp` whether one trains at all; `training` is what the training tab has to show.
+    `amp` whether one trains at all; `activity` are the lines of what the selected device does, 0
+    where it tells nothing; `training` is what the training tab has to show.
     """
 
     devices: int
@@ -38,6 +42,7 @@ class Content(NamedTuple):
     history: int = 8
     job: bool = False
     amp: bool = False
+    activity: int = 0
     training: TrainingContent = TrainingContent()
 
 
@@ -69,7 +74,7 @@ def _live(top: int, width: int, height: int, room: int, content: Content) -> lis
         items = [Item("compact", 1, room, 0)] + [Item("amp", 1, 1, 2)] * content.amp
         return stack(0, top, width, room, items, framed=False)
     if width < FRAMED_WIDTH or height < FRAMED_HEIGHT:
-        return stack(0, top, width, room, _narrow(content), framed=False)
+        return stack(0, top, width, room, _narrow(content, room), framed=False)
     if width < WIDE_WIDTH or height < WIDE_HEIGHT:
         return _medium(top, width, room, content)
     return _wide(top, width, room, content)
@@ -93,12 +98,15 @@ def _table(panel: str, rows: int, rank: int, around: int) -> Item:
     return Item(panel, min(rows, 4) + 1 + around, rows + 1 + around, rank)
 
 
-def _narrow(content: Content) -> list[Item]:
-    """One column without frames."""
+def _narrow(content: Content, room: int) -> list[Item]:
+    """One column without frames. What the device does gets no line that the tables need."""
+    tables = 1 + content.devices + 1 + min(content.precisions, PRECISIONS_SHOWN)
+    tells = content.activity > 0 and room > tables + 1
     items = [
         _table("devices", content.devices, 0, 0),
         _table("rates", content.precisions, 1, 0),
         Item("waterfall", 1, 5, 3),
+        *[Item("activity", 1, content.activity, 4)] * tells,
         *[Item("amp", 1, 1, 2)] * content.amp,
         chart("utilisation", 3, 9),
     ]
@@ -109,6 +117,16 @@ def _waterfall(content: Content) -> Item:
     if content.job:
         return Item("waterfall", JOB_LEAST, JOB_MOST, 2)
     return Item("waterfall", WATERFALL_LEAST, WATERFALL_MOST, 2)
+
+
+def _activity(content: Content, room: int) -> list[Item]:
+    """What the device does, in all its lines unless the chart under it would not fit any more."""
+    if not content.activity:
+        return []
+    wanted = content.activity + FRAME
+    short = room - CHART_LEAST
+    most = short if ACTIVITY_LEAST <= short < wanted else wanted
+    return [Item("activity", ACTIVITY_LEAST, most, 2)]
 
 
 def _medium(top: int, width: int, room: int, content: Content) -> list[Place]:
@@ -129,7 +147,9 @@ def _medium(top: int, width: int, room: int, content: Content) -> list[Place]:
         Item("history", 1 + 1 + FRAME, content.history + 1 + FRAME, 5, extra=True),
     ]
     amp = AMP_MOST if room - used >= AMP_MOST + CHART_LEAST else AMP_LEAST
-    right = [Item("amp", AMP_LEAST, amp, 1)] * content.amp + [chart("utilisation", 2)]
+    right = [Item("amp", AMP_LEAST, amp, 1)] * content.amp
+    right += _activity(content, room - used - amp * content.amp)
+    right.append(chart("utilisation", 2))
     if content.power:
         right.append(chart("power-and-clock", 3))
     places += stack(0, top + used, half, room - used, left, framed=True)
@@ -150,6 +170,8 @@ def _wide(top: int, width: int, room: int, content: Content) -> list[Place]:
     ]
     right = [_table("matrix", content.devices, 0, FRAME)] if content.devices > 1 else []
     right += [Item("amp", AMP_LEAST, AMP_MOST + 2, 2)] * content.amp
+    if content.activity:
+        right.append(Item("activity", ACTIVITY_LEAST, content.activity + FRAME, 3))
     right += [
         _table("history", max(1, content.history), 1, FRAME),
         Item("findings", 3, max(1, min(3 * content.findings, 18)) + FRAME, 2),
