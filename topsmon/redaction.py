@@ -12,11 +12,12 @@ import os
 import re
 import secrets
 import socket
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
 from topsmon import events
+from topsmon.run_state import script_words
 from topsmon.units import CUT_SIGN, plain
 
 _UUID = re.compile(r"\b(GPU|MIG)-[0-9a-fA-F-]{8,}(/\d+)*")
@@ -24,12 +25,15 @@ _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 _MAC = re.compile(r"\b(?:[0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}\b")
 _PCI = re.compile(r"\b(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _HOME = re.compile(r"/(?:home|Users|u|users)/([^/\s:,;'\"]+)")
+_MODULE = re.compile(r"\b((?:python|pypy)[\d.]*)(?: -[A-Za-z]+)*? -m \S+")
+"""A module that an interpreter runs, of a process that is not known."""
 _FREE_TEXT = ("title", "cause", "remedy", "command", "detail", "message", "reason", "note",
               "invalid_reason")  # fmt: skip
 """Fields of events that hold sentences, in which a command line may stand."""
 SHORTEST_NAME = 3
 """A name of one or two letters would be found in every word."""
 COMMANDS_KEPT = 1024
+CUT_SIGNS = (CUT_SIGN, CUT_SIGN.lstrip())
 
 
 class Redactor:
@@ -38,7 +42,8 @@ class Redactor:
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._salt = secrets.token_bytes(16)
         self._names: dict[str, str] = {}
-        self._commands: dict[str, str] = {}
+        self._commands: dict[str, set[str]] = {}
+        self._commands_known = 0
         self._learn("home", environment.get("HOME", ""))
         self._learn("user", _user())
         self._learn("host", socket.gethostname())
@@ -49,17 +54,29 @@ class Redactor:
 
     def _learn_command(self, command: str | None) -> None:
         """Know a command line again wherever a text quotes it, with or without its folders."""
-        if not command or " " not in command or len(self._commands) >= COMMANDS_KEPT:
+        if not command or " " not in command or self._commands_known >= COMMANDS_KEPT:
             return
         words = plain(" ".join(command.split())).split(" ")
         short = [word.rpartition("/")[2] or word for word in words]
         for known in ([short[0], *words[1:]], short):
-            self._commands[" ".join(known)] = short[0]
+            commands = self._commands.setdefault(short[0], set())
+            self._commands_known += " ".join(known) not in commands
+            commands.add(" ".join(known))
+
+    def _learn_script(self, command: str) -> None:
+        """Know a run's name again, which findings call it by: its script or module."""
+        script = (script_words(command) or [""])[0].rpartition("/")[2]
+        if " " in command.strip() and script.partition(".")[0] not in {
+            "topsmon",
+            _program(command),
+        }:
+            self._learn("script", script)
 
     def text(self, text: str) -> str:
         """Return a text without names, command lines, UUIDs and addresses."""
-        for command, program in self._commands.items():
-            text = _without_command(text, command, program)
+        for program, commands in self._commands.items():
+            text = _without_commands(text, program, commands)
+        text = _MODULE.sub(r"\1", text)
         for name in sorted(self._names, key=len, reverse=True):
             if name in text:
                 text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", self._names[name], text)
@@ -92,6 +109,7 @@ class Redactor:
         if isinstance(event, events.Run):
             self._learn("host", event.hostname)
             self._learn_command(event.command)
+            self._learn_script(event.command)
             return msgspec.structs.replace(
                 event,
                 command=_program(event.command) or "",
@@ -118,24 +136,42 @@ class Redactor:
         self._learn("user", entry.user or "")
         return msgspec.structs.replace(
             entry,
+            name=_program(entry.name),
+            ancestors=tuple(
+                msgspec.structs.replace(one, name=_program(one.name)) for one in entry.ancestors
+            ),
             command=_program(entry.command),
             user=entry.user and self._hashed("user", entry.user),
         )
 
 
-def _without_command(text: str, command: str, program: str) -> str:
-    """The text with the program alone where it quotes a command line, even a cut one."""
+def _without_commands(text: str, program: str, commands: Collection[str]) -> str:
+    """The text with the program alone where it quotes one of its command lines, even a cut one."""
     begin = text.find(f"{program} ")
     while begin >= 0:
-        end = begin
-        while end < len(text) and end - begin < len(command) and text[end] == command[end - begin]:
-            end += 1
-        if end - begin > len(program) + 1:
-            if text.startswith(CUT_SIGN, end) or text.startswith(CUT_SIGN.lstrip(), end):
-                end = text.index(CUT_SIGN.strip(), end) + len(CUT_SIGN.strip())
-            text = text[:begin] + program + text[end:]
+        if begin == 0 or not text[begin - 1].isalnum():
+            end = max(_quoted_until(text, begin, command) for command in commands)
+            if end > begin + len(program):
+                text = text[:begin] + program + text[end:]
         begin = text.find(f"{program} ", begin + len(program))
     return text
+
+
+def _quoted_until(text: str, begin: int, command: str) -> int:
+    """Where a quotation of this command line ends that begins there: after whole words of it."""
+    quoted = text[begin : begin + len(command)]
+    pairs = enumerate(zip(quoted, command, strict=False))
+    length = next((place for place, (one, other) in pairs if one != other), len(quoted))
+    end = begin + length
+    cut = next((sign for sign in CUT_SIGNS if text.startswith(sign, end)), None)
+    if cut is not None:
+        return end + len(cut)
+    if end == len(text) or (length == len(command) and not text[end].isalnum()):
+        return end
+    if not (text[end] == " " and command[length] == " "):
+        length = max(command.rfind(" ", 0, length), 0)
+    # "-m" alone says nothing of which module it was.
+    return begin + len(command[:length].removesuffix(" -m"))
 
 
 def _without_address(found: re.Match[str]) -> str:

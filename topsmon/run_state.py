@@ -13,6 +13,8 @@ EVENTS_KEPT = 256
 RUN_EVENTS = (events.RunSample, events.RunHistory, events.RunEvent, events.RunStatus)
 AnyRunEvent = events.RunSample | events.RunHistory | events.RunEvent | events.RunStatus
 ENDED = frozenset({"finished", "failed", "killed", "gone"})
+ASKED_TO_END = frozenset({130, 143})
+"""Exit codes after SIGINT and SIGTERM: someone ended it."""
 
 
 @dataclass
@@ -55,7 +57,8 @@ class RunState:
     def name(self) -> str:
         """What is trained, as people call it: "train.py", the script without its interpreter."""
         words = script_words(self.identity.command) or [""]
-        return words[0][:40].rpartition("/")[2] or words[0][:40] or f"PID {self.identity.pid}"
+        name = words[0].rpartition("/")[2] or words[0]
+        return name[:40] or f"PID {self.identity.pid}"
 
     @property
     def label(self) -> str:
@@ -81,6 +84,60 @@ class RunState:
     def latest(self, kind: str) -> events.RunEvent | None:
         """The newest event of a kind, None if none is kept."""
         return next((event for event in reversed(self.happened) if event.kind == kind), None)
+
+    @property
+    def last_error(self) -> events.RunEvent | None:
+        """The newest exception that nothing has caught."""
+        raised = [event for event in self.happened if event.kind == "exception"]
+        return next((one for one in reversed(raised) if not one.values.get("handled")), None)
+
+    @property
+    def interrupted(self) -> bool:
+        """True where someone ended it: Ctrl-C, SIGINT or SIGTERM."""
+        if self.status is None or self.condition not in {"failed", "killed"}:
+            return False
+        if self.status.exit_code in ASKED_TO_END:
+            return True
+        error = self.last_error
+        name = error.names[0] if error is not None and error.names else self.status.detail
+        return name.startswith("KeyboardInterrupt")
+
+    @property
+    def scale_highest(self) -> float | None:
+        """The highest loss scale so far, the first one included where the first step was skipped.
+
+        What is recorded is the scale after each step, when a skip has lowered it.
+        """
+        highest = self.sample.totals.scale_highest if self.sample is not None else None
+        scaler = self.identity.scaler
+        if self.sample is None or highest is None or scaler is None or scaler.init_scale is None:
+            return highest
+        began_with_skip = self.sample.totals.calibration_skips > 0
+        fallen = scaler.init_scale * (scaler.backoff_factor or 0.5)
+        return scaler.init_scale if began_with_skip and highest == fallen else highest
+
+    def bad_weights(self) -> events.RunEvent | None:
+        """Where weights that are not finite were first seen, since the losses were last all finite.
+
+        None if none are known.
+        """
+        seen = [event for event in self.happened if event.kind == "nonfinite-weights"]
+        found = next(reversed(seen), None)
+        for earlier in reversed(seen):
+            if found is not None and self.recovered(earlier.step, found.step):
+                break
+            found = earlier
+        return found
+
+    def recovered(self, after: int, before: int) -> bool:
+        """True if some losses between two steps are known, and all of them were finite."""
+        return any(
+            bucket.first_step > after
+            and bucket.first_step + bucket.steps <= before
+            and bucket.loss_mean is not None
+            and not bucket.nonfinite_losses
+            for bucket in self.buckets.values()
+        )
 
     def apply(self, event: AnyRunEvent, now: float) -> None:
         """Fold one event in. `now` is this process's monotonic clock, in seconds."""

@@ -9,6 +9,7 @@ from test_check_reports import document, result
 
 from topsmon.checks import cache, command
 from topsmon.checks.command import CheckOptions
+from topsmon.files import NotReplacedError
 from topsmon.report.check_document import CheckDocument, Selection, to_json
 
 NOW = 1_700_000_000.0
@@ -79,7 +80,7 @@ def test_a_file_of_another_user_does_not(tmp_path: Path, monkeypatch: pytest.Mon
 def test_writing_leaves_nothing_behind_when_it_fails(tmp_path: Path) -> None:
     target = tmp_path / "taken"
     target.mkdir()
-    with pytest.raises(OSError, match=r"directory|empty"):
+    with pytest.raises(NotReplacedError, match="no regular file"):
         cache.write(target, KEPT)
     assert list(tmp_path.iterdir()) == [target]
 
@@ -104,10 +105,53 @@ def test_the_exit_code_of_a_kept_verdict_follows_the_options_of_today(
 def test_a_verdict_that_cannot_be_kept_still_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    blocked = tmp_path / "file"
-    blocked.write_text("")
+    def full(self: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
     monkeypatch.setattr(command, "_new", lambda *_: KEPT)
-    assert command.run(CheckOptions(cached=blocked / "verdict.json", format="json")) == 0
+    monkeypatch.setattr(Path, "replace", full)
+    assert command.run(CheckOptions(cached=tmp_path / "verdict.json", format="json")) == 0
     captured = capfd.readouterr()
     assert '"schema": "topsmon.check/1"' in captured.out
-    assert "cannot be written" in captured.err
+    assert "cannot be written: No space left on device" in captured.err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["other file", "other JSON", "link", "folder", "nowhere"])
+def test_nothing_else_is_written_over_or_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], kind: str
+) -> None:
+    path = tmp_path / "kept" / "verdict.json"
+    precious = tmp_path / "precious"
+    precious.write_text("root:x:0:0:root:/root:/bin/bash\n")
+    if kind != "nowhere":
+        path.parent.mkdir()
+    if kind == "other file":
+        path.write_bytes(precious.read_bytes())
+    elif kind == "other JSON":
+        path.write_text('{"schema": "topsmon.bench/1"}')
+    elif kind == "link":
+        path.symlink_to(precious)
+    elif kind == "folder":
+        path.mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    content = path.read_bytes() if path.is_file() else b""
+    monkeypatch.setattr(command, "_new", lambda *_: pytest.fail("it must not measure"))
+    assert command.run(CheckOptions(cached=path)) == 64
+    said = capfd.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith(f"topsmon: --cached {path}")
+    assert sorted(tmp_path.rglob("*")) == before
+    assert (path.read_bytes() if path.is_file() else b"") == content
+    assert precious.read_text().startswith("root:x:0:0")
+
+
+@pytest.mark.parametrize("content", [b"", b'{"schema": "topsmon.check/9"}'])
+def test_an_empty_file_and_one_of_another_version_are_replaced(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "verdict.json"
+    path.write_bytes(content)
+    cache.write(path, KEPT)
+    assert read(path) == KEPT
+    assert path.stat().st_mode & 0o777 == 0o644

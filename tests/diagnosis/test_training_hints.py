@@ -45,11 +45,11 @@ def test_a_stall_tells_the_numbers_and_the_workers() -> None:
     # 0.2 s of computing, 0.8 s of waiting.
     one = findings(run(data_workers=0), waiting(0.8))["input-stall"]
     assert one.title == "waits for its input 80% of the time"
-    assert "0.8 s of a step of 1.0 s" in one.evidence
+    assert "800 ms of a step of 1.00 s" in one.evidence
     assert "0 data loader workers" in one.evidence
     assert "num_workers=0" in one.remedy
     assert "no fault of the device" in one.cause
-    assert "0.8 s of a step of 1.0 s" in findings(waiting(0.8))["input-stall"].evidence
+    assert "800 ms of a step of 1.00 s" in findings(waiting(0.8))["input-stall"].evidence
     assert "prefetch_factor" in findings(waiting(0.8))["input-stall"].remedy
 
 
@@ -93,7 +93,7 @@ def test_a_gpu_that_idles_while_the_run_steps() -> None:
     one = stepping(0.4, cores=1.0)["host-bound"]
     assert one.severity == "info"
     assert one.cause.startswith("launch-bound: short steps")
-    assert "median step 5.0 ms" in one.evidence
+    assert "median step 5.00 ms" in one.evidence
     assert "mostly sleeps" in stepping(0.4, cores=0.1)["host-bound"].cause
     assert "host-bound" not in stepping(0.9, cores=1.0)
     assert "host-bound" not in stepping(0.4, wait=0.3)

@@ -76,7 +76,8 @@ def test_bf16_without_scaler_meets_one_nan_batch() -> None:
     }
     assert next(iter(both)) == "weights-nan"
     assert both["weights-nan"].word == "FAIL"
-    assert "restore a checkpoint" in both["weights-nan"].remedy
+    assert both["weights-nan"].title == "weights are NaN or inf, seen at step 3"
+    assert "restore a checkpoint from before step 3 " in both["weights-nan"].remedy
     assert both["weights-nan"].evidence == ("parameters 0.weight, 0.bias, 2.weight",)
 
 
@@ -130,7 +131,10 @@ def test_one_overflow_is_classified_with_names_and_is_no_alarm() -> None:
     assert set(found) == {"backward-overflow"}
     one = found["backward-overflow"]
     assert (one.severity, one.word) == ("info", "note")
-    assert one.title == "gradients overflow in the backward pass: 4 of 4 parameters"
+    assert one.title == (
+        "non-finite gradients in the backward pass: 4 of 4 parameters "
+        "(0.weight, 0.bias, 2.weight, 2.bias)"
+    )
     assert one.cause.startswith("likely origin: 2, the last bad layer in forward order")
     assert "step 1: 0.weight, 0.bias, 2.weight, 2.bias" in one.evidence
     assert one.remedy == ""
@@ -173,7 +177,8 @@ def overflowed(*steps: int, names: tuple[str, ...] = ("fc2.weight",)) -> list[ob
 def test_always_the_same_parameter() -> None:
     newest = folded([*good(400), *([*good(39), *skips(1)] * 5)])
     found = findings(newest, *overflowed(440, 480, 520))["one-parameter-bad"]
-    assert (found.severity, found.title) == ("warn", "fc2.weight overflowed in 3 skipped steps")
+    assert found.severity == "warn"
+    assert found.title == "fc2.weight had non-finite gradients in 3 skipped steps"
     assert "fc2 in FP32" in found.remedy
     assert "one-parameter-bad" not in severities(newest, *overflowed(440, 480))
     many = tuple(f"layer{index}.weight" for index in range(4))

@@ -254,3 +254,38 @@ def test_six_n_d(parameters: int, tokens: float, seconds: float) -> None:
 
 def test_an_unknown_run_has_no_findings() -> None:
     assert findings() == {}
+
+
+def test_the_rate_is_of_the_same_steps_as_the_speed() -> None:
+    # Tokens are known of the steps that took 0.1 s, not of the slow ones before them.
+    window = {"mean_step_seconds": 0.3, "tokens_per_step": 1000.0, "tokens_per_second": 10_000.0}
+    given = run(**ON_GPU, flops_per_step=1e12, flops_source="given")
+    known = machine(gpu(), samples(), given, sample(1000, window))
+    assert found(known).flops_per_second == pytest.approx(1e13)
+    window.pop("tokens_per_second")
+    unknown = machine(gpu(), samples(), given, sample(1000, window))
+    assert found(unknown).flops_per_second == pytest.approx(1e12 / 0.3)
+
+
+def test_a_cpus_ceiling_says_which_cores_it_counts() -> None:
+    identity = run(
+        scaler=None,
+        torch_device="cpu",
+        flops_per_step=1e9,
+        flops_source="given",
+        parameter_types={"torch.float32": 9},
+    )
+    state = machine(cpu(), identity, sample(1000, scale=None, autocast=None))
+    ceiling = events.Ceiling(
+        precision="fp32",
+        ops_per_second=5e11,
+        origin="computed",
+        source="cores x rate per clock x clock",
+        note="2 cores x 64 per clock (AVX-512)",
+    )
+    state.apply(
+        events.Ceilings(time=0.0, monotonic=NOW, source="node", device="cpu", rates=(ceiling,)), NOW
+    )
+    assert "(given, ceiling of 2 cores x 64 per clock (AVX-512))" in mfu.words(found(state))
+    on_gpu = trained(seconds=0.1, flops_per_step=1e12, flops_source="given")
+    assert found(on_gpu).ceiling_note == ""

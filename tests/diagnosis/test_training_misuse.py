@@ -44,7 +44,7 @@ def test_a_step_past_the_scaler() -> None:
     found = findings(event("bypass", values={"scale": 65536.0}), raised)
     assert set(found) == {"bypass", "no-gradients"}
     assert found["bypass"].severity == "fail"
-    assert "65536 times too large" in found["bypass"].cause
+    assert "65,536 times too large" in found["bypass"].cause
     assert found["bypass"].remedy.startswith("Call scaler.step(optimizer)")
     assert severities(sample(totals={"bypasses": 3}))["bypass"] == "fail"
 

@@ -3,12 +3,15 @@
 import os
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from topsmon.cli.root import root
 from topsmon.distributed.faults import Fault, fault_of
+from topsmon.launcher import folders
 from topsmon.launcher.torchrun import Nodes, environment, torchrun_command
 
 
@@ -40,6 +43,7 @@ def test_refused_by_the_command_line(
     [
         ("--nproc 1", "at least two ranks"),
         ("--nproc 2 --only bf16", "no check is called 'bf16'"),
+        ("--nproc 4096", "--nproc 4096: "),
     ],
 )
 def test_refused_before_anything_starts(words: str, told: str) -> None:
@@ -53,6 +57,63 @@ def test_refused_before_anything_starts(words: str, told: str) -> None:
     )
     assert done.returncode == 64
     assert told in done.stderr
+
+
+def test_a_fault_that_is_not_understood_is_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("TOPSMON_RANK_FAULT", "bogus")
+    result = CliRunner().invoke(root, ["check", "-d", "cpu", "--nproc", "2"], obj=())
+    assert result.exit_code == 64
+    assert "TOPSMON_RANK_FAULT='bogus': not of the form" in capfd.readouterr().err
+
+
+def test_a_check_by_itself_under_a_launcher_gets_a_hint(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    CliRunner().invoke(root, ["check", "--only", "bogus"], obj=())
+    assert "torchrun has started 2 ranks" in capfd.readouterr().err
+    monkeypatch.setenv("RANK", "1")
+    CliRunner().invoke(root, ["check", "--only", "bogus"], obj=())
+    assert "torchrun" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("largest", "gpu", "sizes"),
+    [
+        (None, False, (32 << 10, 1 << 20, 16 << 20, 64 << 20)),
+        (4 << 20, False, (32 << 10, 1 << 20, 4 << 20)),
+        (1 << 20, True, (32 << 10, 1 << 20)),
+        (4096, True, (4096,)),
+    ],
+)
+def test_the_largest_payload_is_measured_too(
+    largest: int | None, gpu: bool, sizes: tuple[int, ...]
+) -> None:
+    collectives = pytest.importorskip("topsmon.distributed.collectives", exc_type=ImportError)
+    assert collectives.sizes_up_to(largest, gpu=gpu) == sizes
+
+
+def test_the_folder_of_a_killed_topsmon_is_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(folders, "YOUNG_SECONDS", -1.0)
+    left, strange = tmp_path / "topsmon-ranks-left", tmp_path / "topsmon-ranks-strange"
+    for folder in (left, strange):
+        folder.mkdir()
+    (left / "owner").touch()
+    (left / "rank-0.json").write_text("{}")
+    with folders.temporary() as alive:
+        folders.sweep()
+        assert alive.is_dir()
+        assert not left.exists()
+        assert strange.is_dir()  # nobody says that it is ours
+    assert not alive.exists()
 
 
 def test_a_fault_is_for_one_rank() -> None:

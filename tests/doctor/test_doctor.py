@@ -8,8 +8,10 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from topsmon import doctor, events
+from topsmon.cli import root
 from topsmon.doctor import bundle, machine, measuring, model
 from topsmon.doctor.model import Patient, Result
 from topsmon.state import State
@@ -278,13 +280,26 @@ def test_identifiers_stay_if_asked(tmp_path: Path) -> None:
     assert "box17" in unpacked(path)["events.jsonl"]
 
 
-def test_a_bundle_that_cannot_be_written_is_said_in_one_line(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "topsmon", "doctor", "--bundle", str(tmp_path / "no" / "b.tgz")],
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 3
-    assert "No such file or directory" in done.stderr.decode().splitlines()[-1]
+def bundled(*words: str) -> tuple[int, str]:
+    outcome = CliRunner().invoke(root, ["doctor", "--bundle", *words], obj=())
+    return outcome.exit_code, outcome.output
+
+
+def test_a_bundle_is_not_written_over_another_file(tmp_path: Path) -> None:
+    path = tmp_path / "precious"
+    path.write_text("precious")
+    (tmp_path / "link").symlink_to(path)
+    code, said = bundled(str(path))
+    assert (code, "exists; name another file, or use --force" in said) == (2, True)
+    code, said = bundled(str(tmp_path / "link"), "--force")
+    assert (code, "no regular file" in said) == (2, True)
+    code, said = bundled(str(tmp_path / "no" / "b.tgz"))
+    assert (code, "no folder" in said) == (2, True)
+    code, said = bundled(str(path), "--force")
+    assert (code, "is no bundle of topsmon doctor" in said) == (2, True)
+    assert path.read_text() == "precious"
+    old = tmp_path / "b.tgz"
+    bundle.write(old, [], COLLECTED, {})
+    bundle.write(old, [], COLLECTED, {"TERM": "new"}, force=True)
+    assert "new" in unpacked(old)["environment.json"]
+    assert sorted(one.name for one in tmp_path.glob(".*")) == []

@@ -68,6 +68,15 @@ def test_metrics_are_at_their_usual_path_and_nowhere_else() -> None:
         assert get(f"{opened.url}?name[]=topsmon_build_info")[0] == 200
 
 
+def test_head_is_answered_without_a_body() -> None:
+    with serving() as opened:
+        request = urllib.request.Request(opened.url, method="HEAD")
+        with urllib.request.urlopen(request, timeout=5) as response:
+            assert response.status == 200
+            assert response.headers["Content-Type"].startswith("text/plain")
+            assert response.read() == b""
+
+
 def test_open_metrics_is_spoken_to_who_asks() -> None:
     with serving() as opened:
         _, text = get(opened.url, Accept="application/openmetrics-text; version=1.0.0")

@@ -11,6 +11,7 @@ from prometheus_client.core import Metric
 
 from topsmon.exporters import textfile
 from topsmon.exporters.prometheus import Exported, families, registry_of
+from topsmon.files import NotReplacedError
 
 
 def write(path: Path, watts: float) -> None:
@@ -58,5 +59,17 @@ def test_metrics_that_cannot_be_read_leave_no_file(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(NotReplacedError, match="no folder"):
         write(tmp_path / "nowhere" / "x.prom", 1.0)
+
+
+@pytest.mark.parametrize("content", ["root:x:0:0\n", "# HELP node_load1 Load.\nnode_load1 1\n"])
+def test_what_is_not_ours_is_not_written_over(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "topsmon.prom"
+    path.write_text(content)
+    with pytest.raises(NotReplacedError, match="is no file of topsmon's metrics"):
+        write(path, 1.0)
+    (tmp_path / "link.prom").symlink_to(path)
+    with pytest.raises(NotReplacedError, match="no regular file"):
+        write(tmp_path / "link.prom", 1.0)
+    assert path.read_text() == content

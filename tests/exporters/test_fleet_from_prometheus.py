@@ -247,6 +247,65 @@ def test_the_command_prints_text_and_json() -> None:
     assert json.loads(document.output)["devices"] == 8
 
 
+def test_a_processor_is_counted_apart_from_the_gpus() -> None:
+    reading = Reading(NOW, {"a": Gpu("a", "h", "GPU-1", 0), "h/cpu": Gpu("h/cpu", "h", "cpu")})
+    assert "1 GPU and 1 CPU on 1 host\n" in fleet_summary.text(reading, "http://x")
+    document = json.loads(fleet_summary.to_json(reading, "http://x"))
+    assert (document["devices"], document["gpus"], document["cpus"]) == (2, 1, 1)
+
+
+def test_a_list_in_which_nobody_stands_out_is_left_out() -> None:
+    gpus = {
+        str(n): Gpu(str(n), "h", str(n), n, "", {"throttled": 0.0, "busy": 0.5 * (n > 0)})
+        for n in range(3)
+    }
+    text = fleet_summary.text(Reading(NOW, gpus), "http://x", worst=1)
+    assert "lowest busy (any kernel): 0.0% h GPU 0" in text
+    assert "highest clocks held down" not in text
+    gpus["2"].numbers["throttled"] = 0.25
+    text = fleet_summary.text(Reading(NOW, gpus), "http://x")
+    assert "highest clocks held down: 25.0% h GPU 2\n" in text
+
+
+def test_no_metrics_of_gpus_are_unknown() -> None:
+    with answering(lambda asked: asked.answer(vector())) as place:
+        result = CliRunner().invoke(root, ["fleet", "--prometheus", f"http://{place}"], obj=())
+    assert result.exit_code == 3
+    assert "no GPU metrics here" in result.output
+
+
+def test_matchers_that_the_server_cannot_read_are_named() -> None:
+    def refuse(asked: Asked) -> None:
+        body = b'{"status": "error", "errorType": "bad_data", "error": "1:9: parse error: x"}'
+        asked.answer(body, 400)
+
+    with answering(refuse) as place:
+        words = ["fleet", "--prometheus", f"http://{place}", "--match", "job=gpu"]
+        result = CliRunner().invoke(root, words, obj=())
+    assert result.exit_code == 3
+    assert '--match job=gpu: write LABEL="VALUE",...: bad_data: 1:9: parse error' in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("--prometheus foo", "--prometheus foo: give it as http://HOST:PORT"),
+        ("--prometheus http://x --only 0", "No such option"),
+        ("--prometheus http://x --python p", "No such option"),
+    ],
+)
+def test_wrong_usage_is_named(words: str, told: str) -> None:
+    result = CliRunner().invoke(root, ["fleet", *words.split()], obj=())
+    assert result.exit_code == 2  # click's own; topsmon makes 64 of it
+    assert told in result.output
+
+
+def test_options_about_devices_here_are_refused() -> None:
+    result = CliRunner().invoke(root, ["-o", "0", "fleet", "--prometheus", "http://x"], obj=())
+    assert result.exit_code == 2
+    assert "--match chooses series" in result.output
+
+
 def test_a_server_that_is_not_there_is_one_line_and_unknown() -> None:
     from topsmon.cli import run
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from test_fleet_from_prometheus import FLEET, NOW, own, server
 
 from topsmon.exporters.fleet_reading import read
 from topsmon.exporters.fleet_session import PrometheusSession
 from topsmon.exporters.query import Server
+from topsmon.fleet.trouble import Sieve
 
 NUMBERS = {
     **FLEET,
@@ -57,16 +60,41 @@ def test_findings_come_and_end() -> None:
     assert made.fleet.hosts["n1"].findings == {}
 
 
-def test_a_server_that_goes_away_takes_its_hosts_along() -> None:
+def test_a_server_that_goes_away_is_one_trouble_and_no_host_is_lost() -> None:
     made = session()
-    made._lost("connection refused")
-    assert [(view.link, view.detail) for view in made.fleet.hosts.values()] == [
-        ("gone", "connection refused")
-    ]
+    made._lost("http://127.0.0.1:9: Connection refused")
+    assert made.fleet.hosts == {}
+    (trouble,) = Sieve().update(made.fleet, time.monotonic())
+    assert (trouble.host, trouble.word, trouble.device) == ("http://127.0.0.1:9", "STALE", None)
+    assert trouble.text == "Connection refused; nothing is known yet"
     made.take(read(server(FLEET), "", NOW))
-    assert "http://127.0.0.1:9" not in made.fleet.hosts
+    assert made.fleet.outage is None
+    seen = time.monotonic()
+    for view in made.fleet.hosts.values():
+        view.seen = seen
     made._lost("timed out")
-    assert {view.link for view in made.fleet.hosts.values()} == {"gone"}
+    late = seen + 100.0
+    (trouble,) = [one for one in Sieve().update(made.fleet, late) if one.device is None]
+    assert trouble.text.startswith("timed out; all numbers are ")
+    assert {made.fleet.condition(host, late) for host in made.fleet.hosts} == {"stale"}
+    made.select("n0")
+    (finding,) = made.findings()
+    assert (finding.code, finding.title) == (
+        "fleet-server",
+        "http://127.0.0.1:9 does not answer",
+    )
+
+
+def test_the_exported_board_is_that_of_the_drill_down() -> None:
+    labels = {**own(0, 0), "name": "NVIDIA H100", "board": "h100-sxm"}
+    made = session()
+    made.take(read(server({**FLEET, "topsmon_gpu_info": [(labels, 1.0)]}), "", NOW))
+    made.select("n0")
+    device = made.state.devices["GPU-0-0"]
+    assert device.ceilings is not None
+    assert device.ceilings.board == "h100-sxm"
+    computed = [one.device for one in made.findings() if one.code == "ceiling-computed"]
+    assert computed == ["GPU-0-1"]  # of which no board was told
 
 
 def test_a_host_can_be_looked_into() -> None:

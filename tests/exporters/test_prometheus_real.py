@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
+from click.testing import CliRunner
 from fake_prometheus import answering
 
+from topsmon.cli import root
 from topsmon.simulated import prepare
 
 pytestmark = pytest.mark.real
@@ -204,17 +207,12 @@ def test_a_text_file_is_written_once(simulation: dict[str, str], tmp_path: Path)
     assert [one.name for one in tmp_path.iterdir()] == ["topsmon.prom"]
 
 
-def test_a_folder_that_is_not_there_is_one_line(simulation: dict[str, str], tmp_path: Path) -> None:
+def test_a_folder_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "nowhere" / "x.prom"
-    result = subprocess.run(
-        topsmon("--simulate", "h100-8", "export", "--textfile", str(path), "--once"),
-        env=simulation,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert result.returncode == 3
-    assert result.stderr == f"topsmon: --textfile {path}: No such file or directory\n"
+    outcome = CliRunner().invoke(root, ["export", "--textfile", str(path), "--once"], obj=())
+    assert outcome.exit_code == click.UsageError.exit_code
+    assert f"--textfile {path}: no folder {path.parent}; make it first" in outcome.output
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_beyond_loopback_and_with_a_password_is_said(

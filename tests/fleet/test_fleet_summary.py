@@ -44,7 +44,7 @@ def test_ascii_text_is_ascii() -> None:
 def test_json_has_the_numbers_of_the_state() -> None:
     fleet = played(parse(PLAN))
     document = json.loads(summary.to_json(fleet, 0.0))
-    assert document["schema"] == "topsmon.fleet/1"
+    assert document["schema"] == "topsmon.fleet-snapshot/1"
     assert len(document["hosts"]) == 20
     assert document["metrics"]["power"]["max"] == fleet.aggregate("power", 0.0).high
     assert document["metrics"]["ratio"]["worst"][0]["host"] == "node17"

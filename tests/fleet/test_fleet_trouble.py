@@ -95,7 +95,7 @@ def test_one_blip_of_the_clock_events_is_no_fault_and_two_in_a_row_are() -> None
     fleet.receive("a", hot, NOW)
     found = look(fleet)
     assert told(found) == [("HOT", "a", "GPU 0")]
-    assert found[0].text == "HW thermal slowdown at 91 C"
+    assert found[0].text == "HW thermal slowdown at 91 °C"
 
 
 def test_a_power_cap_alone_is_normal() -> None:

@@ -18,6 +18,10 @@ from topsmon.cli.replay import _moment
 from topsmon.recording import index as index_module
 from topsmon.recording.reader import RecordingReader
 from topsmon.recording.words import clock, size
+from topsmon.recording.writer import RecordingWriter, WrongNameError, check_name
+
+WRONG_USAGE = click.UsageError.exit_code
+"""Which the program itself turns into 64."""
 
 
 @pytest.fixture
@@ -74,7 +78,9 @@ def test_what_cannot_be_replayed_is_said_in_a_line(tmp_path: Path) -> None:
         outcome = topsmon(command, tmp_path / "x.jsonl")
         assert outcome.exit_code == 3
         assert "is no recording" in outcome.output
-        assert "no such file" in topsmon(command, tmp_path / "gone").output
+        gone = topsmon(command, tmp_path / "gone")
+        assert "no such file" in gone.output
+        assert gone.exit_code == WRONG_USAGE
 
 
 def test_losses_are_said(path: Path) -> None:
@@ -88,7 +94,7 @@ def test_a_report_in_a_file(path: Path, tmp_path: Path) -> None:
     assert outcome.exit_code == 0, outcome.output
     assert (tmp_path / "r.md").read_text().startswith("# topsmon")
     assert stat.S_IMODE((tmp_path / "r.md").stat().st_mode) == 0o600
-    assert topsmon("report", path, "-o", tmp_path / "r.md").exit_code == 3
+    assert topsmon("report", path, "-o", tmp_path / "r.md").exit_code == WRONG_USAGE
     assert topsmon("report", path, "-o", tmp_path / "r.md", "--force").exit_code == 0
     topsmon("report", path, "-o", tmp_path / "r.html")
     assert (tmp_path / "r.html").read_text().startswith("<!DOCTYPE html>")
@@ -104,8 +110,51 @@ def test_a_report_is_redacted_unless_asked(path: Path) -> None:
 def test_a_recording_that_is_there_is_not_written_over(path: Path) -> None:
     before = path.read_bytes()
     outcome = topsmon("record", path, "--seconds", "1", "--no-bench")
-    assert outcome.exit_code == 3
+    assert outcome.exit_code == WRONG_USAGE
     assert "a.jsonl exists" in outcome.output
+    assert path.read_bytes() == before
+
+
+def test_a_report_does_not_write_over_its_recording(path: Path) -> None:
+    before = path.read_bytes()
+    outcome = topsmon("report", path, "-o", path, "--force")
+    assert outcome.exit_code == WRONG_USAGE
+    assert "is what is read" in outcome.output
+    assert path.read_bytes() == before
+
+
+def test_what_is_being_recorded_is_not_written_over(tmp_path: Path, path: Path) -> None:
+    target = tmp_path / "live.jsonl"
+    writer = RecordingWriter(target)
+    try:
+        with pytest.raises(WrongNameError, match="is being recorded"):
+            check_name(target, force=True)
+        outcome = topsmon("report", path, "-o", target, "--force")
+        assert outcome.exit_code == WRONG_USAGE
+        assert "is being recorded" in outcome.output
+    finally:
+        assert writer.close()
+    assert check_name(target, force=True) == [target]
+    assert RecordingReader(target).hello.role == "recording"
+
+
+def test_the_wrong_words_are_told_before_anything_is_read(path: Path, tmp_path: Path) -> None:
+    outcome = topsmon("record", "-")
+    assert (outcome.exit_code, "topsmon stream" in outcome.output) == (WRONG_USAGE, True)
+    outcome = topsmon("replay", path, "--theme", "bogus")
+    assert outcome.exit_code == WRONG_USAGE
+    assert "dusk" in outcome.output
+    outcome = topsmon("record", tmp_path / "none" / "a.jsonl")
+    assert outcome.exit_code == WRONG_USAGE
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.real
+def test_a_device_that_is_not_here_leaves_the_old_recording(path: Path) -> None:
+    before = path.read_bytes()
+    outcome = topsmon("record", path, "--force", "--only", "99", "--no-bench")
+    assert outcome.exit_code == WRONG_USAGE
+    assert "no device '99'" in outcome.output
     assert path.read_bytes() == before
 
 

@@ -126,6 +126,51 @@ def test_damage_is_counted() -> None:
     assert any("bytes were damaged" in one for one in reader.lost.words())
 
 
+def block_headers() -> list[int]:
+    """Offsets of the headers of blocks (RFC 8878, 3.1.1.2) in the first frame."""
+    begin = zstandard.frame_header_size(COMPRESSED)
+    found = []
+    while begin < FRAMES[1] - 4:
+        found.append(begin)
+        header = int.from_bytes(COMPRESSED[begin : begin + 3], "little")
+        begin += 3 + (1 if header >> 1 & 3 == 1 else header >> 3)
+    return found
+
+
+def test_a_block_that_swallows_the_rest_costs_its_frame() -> None:
+    """A header that promises more than the file has; the frames after it are there all the same."""
+    content = bytearray(COMPRESSED)
+    place = block_headers()[4]
+    content[place : place + 3] = (0x1FFFF << 3 | 2 << 1).to_bytes(3, "little")
+    found, reader = read(bytes(content))
+    assert reader is not None
+    assert found == FOUND[:4] + FOUND[FRAME_LINES:]
+    assert reader.lost.damaged_bytes == FRAMES[1]
+    assert not reader.lost.cut
+
+
+@pytest.mark.parametrize("mask", [0x01, 0xFF])
+def test_damage_in_the_last_frame_is_not_taken_for_a_kill(mask: int) -> None:
+    for place in range(FRAMES[-1] + 20, len(COMPRESSED) - 7, 11):
+        content = bytearray(COMPRESSED)
+        content[place] ^= mask
+        found, reader = read(bytes(content))
+        assert reader is not None
+        assert found[: len(FOUND) - FRAME_LINES] == FOUND[: len(FOUND) - FRAME_LINES]
+        assert not reader.lost.cut
+        assert reader.lost.damaged_bytes > 0
+
+
+@pytest.mark.parametrize(("content", "name"), [(COMPRESSED, "a.jsonl.zst"), (PLAIN, "a.jsonl")])
+def test_a_recording_that_has_just_begun_is_said_to_be_one(
+    tmp_path: Path, content: bytes, name: str
+) -> None:
+    for length in (5, 12, 40):
+        (tmp_path / name).write_bytes(content[:length])
+        with pytest.raises(RecordingError, match=r"begins like a recording .* nothing yet"):
+            RecordingReader(tmp_path / name)
+
+
 def test_lines_of_a_newer_version_are_skipped_and_counted() -> None:
     future = b'{"type":"hologram","time":1.0,"monotonic":1.0,"source":"a"}\n'
     found, reader = read(b"".join([LINES[0], future, *LINES[1:]]), "a.jsonl")
@@ -188,15 +233,15 @@ print(sum(1 for _ in reader.read()))
 
 @pytest.mark.real
 def test_a_bomb_does_not_fill_the_memory(tmp_path: Path) -> None:
-    """2 GiB of zeros in a few dozen kB."""
+    """1 GiB of zeros in a few dozen kB."""
     compressor = zstandard.ZstdCompressor(level=1).compressobj()
     path = tmp_path / "bomb.topsmon.jsonl.zst"
     with path.open("wb") as file:
         file.write(compressor.compress(LINES[0]))
-        for _ in range(512):
+        for _ in range(256):
             file.write(compressor.compress(b"\x00" * (1 << 22)))
         file.write(compressor.flush())
-    limit = 1 << 30
+    limit = 1 << 29
     ended = subprocess.run(
         [sys.executable, "-c", READ_A_BOMB, str(path), str(limit)],
         capture_output=True,
@@ -261,8 +306,8 @@ def test_a_new_frame_begins_now_and_then(tmp_path: Path) -> None:
     path = tmp_path / "a.topsmon.jsonl.zst"
     part = Part.create(path, compressed=True)
     for number, line in enumerate(LINES):
-        part.append([line], number * 10.0)
+        part.append([line], number * 2.5)
     part.close()
     entries = [entry for entry in RecordingReader(path).lines() if entry.place is not None]
-    assert len(entries) == -(-len(LINES) // 6)
+    assert len(entries) == -(-len(LINES) // 4)
     assert list(RecordingReader(path).read()) == FOUND

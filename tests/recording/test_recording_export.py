@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import stat
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from recorded import UUIDS, WALL, at, sample, stream
 
 from topsmon import events
 from topsmon.cli import root
+from topsmon.recording import outputs
 from topsmon.recording.export.columns import TABLES
 from topsmon.recording.export.trace import QUARTER_SECONDS
+
+WRONG_USAGE = click.UsageError.exit_code
+"""Which the program itself turns into 64."""
+
+
+class FullDisk(io.BufferedWriter):
+    """A file on a disk with room for 2000 bytes."""
+
+    def __init__(self, raw: io.FileIO) -> None:
+        super().__init__(raw)
+        self._room = 2000
+
+    def write(self, data: bytes) -> int:
+        self._room -= len(data)
+        if self._room < 0:
+            raise OSError(28, "No space left on device", self.raw._shown)
+        return super().write(data)
 
 
 @pytest.fixture
@@ -105,7 +125,7 @@ def test_nothing_is_written_over_unasked(path: Path, tmp_path: Path, option: str
     out = tmp_path / "out.file"
     out.write_text("precious")
     outcome = export(path, option, out)
-    assert outcome.exit_code == 3
+    assert outcome.exit_code == WRONG_USAGE
     assert "out.file exists; name another file, or use --force" in outcome.output
     assert out.read_text() == "precious"
     assert export(path, option, out, "--force").exit_code == 0
@@ -116,8 +136,46 @@ def test_a_link_is_not_written_through(path: Path, tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("precious")
     (tmp_path / "out.json").symlink_to(target)
-    assert export(path, "--trace", tmp_path / "out.json", "--force").exit_code == 3
+    assert export(path, "--trace", tmp_path / "out.json", "--force").exit_code == WRONG_USAGE
     assert target.read_text() == "precious"
+
+
+@pytest.mark.parametrize("option", ["--csv", "--trace", "--parquet"])
+def test_the_recording_itself_is_never_written_over(
+    path: Path, tmp_path: Path, option: str
+) -> None:
+    before = path.read_bytes()
+    (tmp_path / "hard.jsonl").hardlink_to(path)
+    for out in (path, tmp_path / "hard.jsonl"):
+        outcome = export(path, option, out, "--force")
+        assert outcome.exit_code == WRONG_USAGE
+        assert "is what is read; name another file" in outcome.output
+        assert path.read_bytes() == before
+
+
+def test_two_documents_do_not_share_the_standard_output(path: Path) -> None:
+    outcome = export(path, "--csv", "-", "--trace", "-")
+    assert outcome.exit_code == WRONG_USAGE
+    assert outcome.stdout == ""
+    assert "--csv and --trace do not fit into one standard output" in outcome.output
+
+
+@pytest.mark.parametrize("option", ["--csv", "--trace"])
+@pytest.mark.parametrize("taken", [False, True])
+def test_a_full_disk_is_named_and_leaves_what_was_there(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, taken: bool
+) -> None:
+    out = tmp_path / "made" / "out.file"
+    out.parent.mkdir()
+    if taken:
+        out.write_text("precious")
+
+    monkeypatch.setattr(outputs.io, "BufferedWriter", FullDisk)
+    outcome = export(path, option, out, "--force")
+    assert outcome.exit_code == 3
+    assert f"{out}: cannot be written: No space left on device" in outcome.output
+    assert [one.name for one in out.parent.iterdir()] == (["out.file"] if taken else [])
+    assert not taken or out.read_text() == "precious"
 
 
 def test_parquet_says_the_same_as_csv(path: Path, tmp_path: Path) -> None:

@@ -247,12 +247,23 @@ def test_identifiers_stay_where_they_are_asked_for(tmp_path: Path) -> None:
         ("python3 train.py --token hunter2 --data /home/bob/private (PID 7)", "python3 (PID 7)"),
         ("python3 train.py --token ... (PID 7) uses GPU 0", "python3 (PID 7) uses GPU 0"),
         ("python3 is old", "python3 is old"),
+        ("python -m busy_alice (PID 7)", "python (PID 7)"),
+        ("python3 -m other_bob --lr 1 (PID 7)", "python3 (PID 7)"),
+        ("python3 -m other_bob (PID 7) uses GPU 0", "python3 (PID 7) uses GPU 0"),
+        ("python3 -m unseen_carol uses GPU 0", "python3 uses GPU 0"),
         ("driver 580.65.06", "driver 580.65.06"),
     ],
 )
 def test_command_lines_are_known_again_in_sentences(text: str, kept: str) -> None:
     redactor = Redactor({})
-    for event in stream(2):
+    entries = tuple(
+        events.ProcessEntry(pid=pid, command=command)
+        for pid, command in (
+            (7, "/usr/bin/python -m busy_alice"),
+            (8, "/usr/bin/python3 -m other_bob --lr 1"),
+        )
+    )
+    for event in [*stream(2), events.Processes(**at(3), device=UUIDS[0], entries=entries)]:
         redactor.event(event)
     assert redactor.text(text) == kept
 

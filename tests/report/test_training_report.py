@@ -210,10 +210,10 @@ def test_the_snapshot_lists_runs_alike_ranks_in_one_line() -> None:
 
 
 def test_json_has_the_runs_with_units_and_null() -> None:
-    state = machine(h100(), run(), sample(loss=float("inf")), status("silent"))
+    state = machine(h100(), run(), sample(loss=float("inf")))
     document = json.loads(once.to_json(state, diagnose(state, NOW), NOW, wall=WALL))
     (one,) = document["runs"]
-    assert (one["run"], one["label"], one["condition"]) == ("run-0", "train.py", "silent")
+    assert (one["run"], one["label"], one["condition"]) == ("run-0", "train.py", "running")
     assert one["device"] == "GPU-0"
     assert one["identity"]["scaler"]["init_scale"] == 65536.0
     assert one["sample"]["window"]["mean_step_seconds"] == 0.2
@@ -223,6 +223,18 @@ def test_json_has_the_runs_with_units_and_null() -> None:
     assert one["mfu"]["ratio"] == pytest.approx(0.25, abs=1e-3)
     assert one["mfu"]["flops_per_second"] == pytest.approx(247.35e12)
     assert one["mfu"]["precision"] == "fp16"
+    assert json.loads(once.to_json(State(), (), NOW, wall=WALL))["runs"] == []
+
+
+def test_a_silent_run_has_no_rate_and_no_speed() -> None:
+    state = machine(h100(), run(), sample(), status("silent"))
+    document = json.loads(once.to_json(state, diagnose(state, NOW), NOW, wall=WALL))
+    (one,) = document["runs"]
+    assert (one["condition"], one["mfu"]["ratio"]) == ("silent", None)
+    assert one["mfu"]["unavailable"] == "no step for long"
     assert [finding["code"] for finding in one["findings"]] == ["run-silent"]
     assert [finding["run"] for finding in document["findings"]] == ["run-0"]
-    assert json.loads(once.to_json(State(), (), NOW, wall=WALL))["runs"] == []
+    assert summary(state).count("N/A: no step for long") == 2
+    line = verdict(run(), sample(), status("silent"))
+    assert line.startswith("no step for ")
+    assert "; until then mixed precision healthy: scale 65536" in line

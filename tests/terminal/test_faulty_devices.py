@@ -37,8 +37,9 @@ def test_keys_answer_and_quitting_leaves_no_child(
     scenario.write_text(json.dumps(FAULTY))
     terminal = Terminal([*TOPSMON, "--simulate", str(scenario), "-i", "0.1"], cwd=tmp_path)
     try:
-        text = terminal.wait_for(lambda text: "LOST" in text and "STALE" in text, 40)
-        assert "GPU 5" in text
+        terminal.wait_for(
+            lambda text: all(words in text for words in ("LOST", "STALE", "GPU 5  lost since")), 40
+        )
         children = terminal.wait_for_children(2)
         for key, shown in (
             ("2", lambda text: "FLOP/byte" in text),

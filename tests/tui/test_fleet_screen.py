@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 from fleet_screens import StillSession, fleet_app, troubled
@@ -15,6 +16,8 @@ from topsmon import events
 from topsmon.fleet.metrics import METRICS
 from topsmon.fleet.session import FleetSession
 from topsmon.tui.app import TopsmonApp
+from topsmon.tui.fleet import watched
+from topsmon.tui.fleet.spread import _row
 from topsmon.tui.fleet_app import FleetApp
 from topsmon.tui.options import ScreenOptions
 from topsmon.tui.run import create_app
@@ -296,9 +299,66 @@ async def test_space_stands_still() -> None:
 
 async def test_the_numbers_of_a_snapshot_are_those_of_the_fleet() -> None:
     async with opened(troubled()) as (app, pilot):
-        assert b'"topsmon.fleet/1"' in app.numbers()
+        assert b'"topsmon.fleet-snapshot/1"' in app.numbers()
         await press(pilot, "enter")
-        assert b'"topsmon.fleet/1"' not in app.numbers()
+        assert b'"topsmon.fleet-snapshot/1"' not in app.numbers()
+
+
+async def test_the_processes_of_a_simulated_fleet_are_not_awaited() -> None:
+    async with opened(troubled()) as (app, pilot):
+        await press(pilot, "enter", "5")
+        text = "\n".join(text_of(app))
+        assert "simulated fleet: it plays no processes" in text
+        assert "on its way" not in text
+        assert "nobody uses a device" not in text
+
+
+async def test_a_recording_ends_when_another_host_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    session = troubled()
+    async with opened(session) as (app, pilot):
+        app.drill_down("node1")
+        await press(pilot, "R")
+        assert app.view.recording
+        app.drill_down("node1")
+        await press(pilot, "1")
+        assert app.view.recording
+        app.drill_down("node2")
+        await press(pilot, "1")
+        assert not app.view.recording
+        assert session.host == "node2"
+
+
+async def test_all_metrics_are_there_at_once_in_a_small_fleet() -> None:
+    session = StillSession("nodes=4,gpus=8")
+    app = FleetApp(session, ScreenOptions(), clock=lambda: (0.0, 0.0))
+    assert set(app.view.hosts.aggregates) == set(METRICS)
+    app.watching.set_filter("node1")
+    app.view = app._look()
+    assert app.view.hosts.aggregates["power"].count == 8
+
+
+async def test_what_is_not_computed_yet_is_not_called_unavailable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watched, "AT_ONCE", 0)
+    app = FleetApp(troubled(), ScreenOptions(), clock=lambda: (0.0, 0.0))
+    hosts = app.view.hosts
+    assert "mfu" not in hosts.aggregates
+    shown = _row(hosts, METRICS["mfu"], ("median",), app.glyphs, 40)
+    text = "".join(span.text for span in shown)
+    assert "…" in text
+    assert "N/A" not in text
+
+
+async def test_the_hint_beside_the_tabs_is_cut_between_words() -> None:
+    for width in (60, 72, 80, 88, 96, 104):
+        async with opened(troubled(), size=(width, 24)) as (app, _):
+            (line,) = [line for line in text_of(app) if "6 hosts" in line][:1]
+            hint = line.partition("6 hosts")[2].strip()
+            assert hint in {"", "by name", "by name: o sorts", "by name: o sorts, / filters"}
 
 
 async def test_numbers_are_taken_at_most_twice_a_second() -> None:

@@ -123,7 +123,7 @@ async def test_120x40_has_waterfall_charts_and_legend(open_screen: OpenScreen) -
         assert line_with(lines, "at held clock", "624", "-36.9%")
         assert line_with(lines, "best GEMM", "408", "-21.9%")
         assert line_with(lines, "busy 68%", "memory traffic 30%", "-120s", "now")
-        assert line_with(lines, "power 350/350 W", "clock 1155/1980 MHz")
+        assert line_with(lines, "throttled: power limit 350 W of 700 W")
         assert line_with(lines, "SLOW", "power limit 350 W")
 
 
@@ -136,6 +136,8 @@ async def test_200x60_has_the_matrix(open_screen: OpenScreen) -> None:
         assert end_of(head[cut:], "FP64") == end_of(row[cut:], "51.4")
         assert end_of(head[cut:], "INT8") == end_of(row[cut:], "40.0")
         assert line_with(lines, "achieved", "41.2% of rated, best at 8192×8192×8192")
+        assert line_with(lines, "power 348/350 W", "-120s")
+        assert line_with(lines, "clock 1155/1980 MHz", "-120s")
 
 
 async def test_the_list_under_60_columns(open_screen: OpenScreen) -> None:

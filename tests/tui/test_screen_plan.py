@@ -27,6 +27,8 @@ def by_name(places: list[Place]) -> dict[str, Place]:
         facts=st.integers(0, 30),
         power=st.booleans(),
         history=st.integers(0, 40),
+        activity=st.integers(0, 20),
+        amp=st.booleans(),
     ),
 )
 def test_panels_stay_inside_and_apart(width: int, height: int, content: Content) -> None:
@@ -82,9 +84,20 @@ def test_120x40_is_full() -> None:
     assert sum(place.width * place.height for place in places) == 120 * 40
 
 
+@pytest.mark.parametrize("lines", [6, 9])
+def test_120x40_has_what_the_device_does_and_a_chart(lines: int) -> None:
+    places = plan(120, 40, EIGHT._replace(activity=lines))
+    assert sum(place.width * place.height for place in places) == 120 * 40
+    assert {"activity", "utilisation", "waterfall", "facts"} <= set(by_name(places))
+    alone = by_name(plan(120, 40, EIGHT._replace(devices=1, activity=lines)))
+    assert alone["activity"].height == lines + 2
+    assert "utilisation" in alone
+
+
+@pytest.mark.parametrize("activity", [0, 9])
 @pytest.mark.parametrize("devices", [1, 4, 8])
-def test_200x60_has_no_large_hole(devices: int) -> None:
-    places = plan(200, 60, EIGHT._replace(devices=devices, history=8))
+def test_200x60_has_no_large_hole(devices: int, activity: int) -> None:
+    places = plan(200, 60, EIGHT._replace(devices=devices, history=8, activity=activity))
     assert sum(place.width * place.height for place in places) >= 0.97 * 200 * 60
 
 

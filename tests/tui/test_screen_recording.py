@@ -226,6 +226,9 @@ async def test_the_help_names_the_keys_of_a_replay(
         for key, meaning in dialogs.REPLAY_KEYS:
             assert key in text
             assert meaning in text
+        assert "pause sampling" not in text
+        assert "send the process a signal" not in text
+        assert "longer or shorter interval" not in text
 
 
 @pytest.mark.parametrize("size", [(200, 60), (80, 24), (59, 24), (40, 10), (30, 5)])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from screen_demo import FakeSession, fold, gpu, host, sample, stamp
+from screen_demo import FakeSession, cpu_only, fold, gpu, host, sample, stamp
 from screen_text import OpenScreen, text_of
 from signal_machines import machine, read
 from test_screen_live import line_with
@@ -133,6 +133,24 @@ def test_what_is_missing_says_why() -> None:
     assert found["power"] == "N/A: no permission"
     assert found["NVLink errors"] == "N/A"
     assert not [text for text in found.values() if text.startswith("0") and "x" not in text]
+
+
+def test_a_cpu_has_no_fields_of_a_gpu() -> None:
+    device = only_cpu(cpu_only())
+    assert [head for head, _ in sample_pairs(device)] == [
+        "busy",
+        "memory used",
+        "memory total",
+        "SM clock",
+        "power",
+    ]
+    assert dict(sample_pairs(device))["power"] == "N/A: no permission for RAPL"
+    assert (counter_pairs(device), xid_pairs(device)) == ([], [])
+
+
+def only_cpu(state: State) -> DeviceState:
+    (device,) = state.ordered()
+    return device
 
 
 def test_a_missing_reading_and_missing_counters_say_so() -> None:

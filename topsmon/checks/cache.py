@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from pathlib import Path
 
-from topsmon.report.check_document import CheckDocument, Selection, from_json, to_json
+from topsmon.files import LOOKED_AT_BYTES, check_replaceable, read_regular, replace
+from topsmon.report.check_document import (
+    CheckDocument,
+    Selection,
+    from_json,
+    is_document,
+    to_json,
+)
 
 
 class StaleError(Exception):
@@ -24,9 +30,9 @@ def read(
         status = path.stat()
         if hasattr(os, "geteuid") and status.st_uid not in (0, os.geteuid()):
             raise StaleError(f"{path} belongs to another user")
-        document = from_json(path.read_bytes())
+        document = from_json(read_regular(path, LOOKED_AT_BYTES))
     except OSError as error:
-        raise StaleError(f"{path}: {error.strerror}") from None
+        raise StaleError(f"{path}: {error.strerror or error}") from None
     except ValueError as error:
         raise StaleError(f"{path}: {error}") from None
     age = now - document.started_unix_seconds
@@ -39,15 +45,15 @@ def read(
     return document
 
 
+def check(path: Path) -> None:
+    """Raise NotReplacedError where a verdict may not be kept; see `check_replaceable`."""
+    check_replaceable(path, is_document, "result of topsmon check")
+
+
 def write(path: Path, document: CheckDocument) -> None:
-    """Keep a verdict; readers see the old file or the new one, never a part. Raises OSError."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(to_json(document))
-        Path(name).chmod(0o644)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    """Keep a verdict; readers see the old file or the new one, never a part.
+
+    Raises NotReplacedError and OSError.
+    """
+    check(path)
+    replace(path, to_json(document), 0o644)

@@ -20,6 +20,7 @@ from topsmon.checks import cache
 from topsmon.checks.context import Moment
 from topsmon.checks.model import Check, UnknownCheckError, select
 from topsmon.checks.outcome import USAGE, FailOn, exit_code, status
+from topsmon.files import NotReplacedError
 from topsmon.report.check_document import CheckDocument, CheckedDevice, Selection, to_json
 
 if TYPE_CHECKING:
@@ -66,10 +67,15 @@ def run(options: CheckOptions) -> int:
             raise UnknownCheckError("no check is left: --only, --skip and --quick exclude them all")
         document = _kept(options)
         if document is None:
+            if options.cached is not None:
+                cache.check(options.cached)
             document = _new(options, checks)
             _keep(options, document)
     except ValueError as error:
         complain(str(error).replace("--only: no device", "--device: no device"))
+        return USAGE
+    except NotReplacedError as error:
+        complain(f"--cached {error}")
         return USAGE
     sys.stdout.flush()
     sys.stdout.buffer.write(render(document, options))
@@ -143,6 +149,8 @@ def _keep(options: CheckOptions, document: CheckDocument) -> None:
         return
     try:
         cache.write(options.cached, document)
+    except NotReplacedError as error:
+        complain(f"--cached {error}")
     except OSError as error:
         complain(f"--cached {options.cached}: cannot be written: {error.strerror}")
 

@@ -16,7 +16,7 @@ from topsmon.checks.context import Moment
 from topsmon.checks.model import Check, UnknownCheckError, select_ranks
 from topsmon.checks.outcome import USAGE, exit_code, status
 from topsmon.checks.ranks_advice import advise
-from topsmon.distributed import environment
+from topsmon.distributed import environment, faults
 from topsmon.laboratory.progress_line import ProgressLine
 from topsmon.launcher import ALONE, Job, LaunchError, measure
 from topsmon.launcher.document import RankReport, Ranks
@@ -27,6 +27,8 @@ from topsmon.units import plain
 
 UNKNOWN = 3
 CPU_RANKS = 2
+RANKS_PER_CPU = 4
+"""More ranks than that on one processor wait for each other and measure nothing."""
 MOST_STAGE_SECONDS = 30.0
 
 
@@ -57,6 +59,7 @@ def run(options: RanksOptions) -> int:
         checks = select_ranks(options.check.only, options.check.skip)
         if not checks:
             raise UnknownCheckError("no check is left: --only and --skip exclude them all")
+        faults.fault_of(0, os.environ)
         place = environment.detect(os.environ, os.getppid(), options.nodes.meeting)
         state = _machine(options)
         job = _job(options, place, state, checks, started)
@@ -124,6 +127,7 @@ def _job(
         threads=_threads(ranks_here, place),
         largest_bytes=options.largest_bytes,
         limit_seconds=asked.limit_seconds,
+        spent_seconds=time.time() - started,
         stage_seconds=min(MOST_STAGE_SECONDS, max(asked.limit_seconds / 3, 1.0)),
         progress=show if show is not None else lambda _: None,
         environment=asked.environment,
@@ -151,6 +155,12 @@ def _ranks_here(options: RanksOptions, place: environment.Placement | None, gpus
                 "check it without --nproc, or the processor with --nproc 2 --device cpu"
             )
         return gpus or CPU_RANKS
+    usable = _usable_cpus()
+    if nproc > usable * RANKS_PER_CPU and not gpus:
+        raise _UsageError(
+            f"--nproc {nproc}: {usable} CPUs are usable here, for at most "
+            f"{usable * RANKS_PER_CPU} ranks"
+        )
     if nproc * options.nodes.machines < 2:
         raise _UsageError(f"--nproc {nproc}: at least two ranks are needed")
     if gpus and nproc > gpus:
@@ -174,8 +184,12 @@ def _threads(ranks_here: int, place: environment.Placement | None) -> int | None
     """Threads of a rank on the processor: torchrun would give one to each."""
     if place is not None:
         return None
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    return max(1, usable // ranks_here)
+    return max(1, _usable_cpus() // ranks_here)
+
+
+def _usable_cpus() -> int:
+    """Logical processors that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _python(asked: str | None) -> str:

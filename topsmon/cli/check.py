@@ -96,7 +96,8 @@ MOST_RANKS = 4096
     "--largest",
     type=click.IntRange(4096),
     metavar="BYTES",
-    help="The largest payload of an all-reduce (1 GiB on GPUs, 64 MiB on processors).",
+    help="The largest payload (1 GiB on GPUs, 64 MiB on processors); below it are measured "
+    "32 KiB and 1, 16, 64, 256 MiB.",
 )
 @functools.partial(common_options, devices="--device")
 def command(
@@ -156,6 +157,7 @@ def command(
     if several is None:
         if parameters is not None or step_seconds is not None or largest is not None:
             raise click.UsageError("--parameters, --step-seconds and --largest go with --nproc")
+        _hint_at_ranks()
         raise click.exceptions.Exit(run(options))
     if quick or cached is not None or common.simulate is not None:
         raise click.UsageError("--nproc goes without --quick, --cached and --simulate")
@@ -174,6 +176,24 @@ def command(
         largest_bytes=largest,
     )
     raise click.exceptions.Exit(run_ranks(asked))
+
+
+def _hint_at_ranks() -> None:
+    """Say once where a launcher has started several of us, each of which checks by itself."""
+    import os
+
+    from topsmon.checks.command import complain
+    from topsmon.distributed.environment import PlacementError, detect
+
+    try:
+        place = detect(os.environ, os.getppid())
+    except PlacementError:
+        return
+    if place is not None and place.rank == 0:
+        complain(
+            f"{place.launcher} has started {place.world_size} ranks, and each checks this machine "
+            "by itself; check --nproc auto measures them together"
+        )
 
 
 class _Several(NamedTuple):

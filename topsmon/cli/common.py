@@ -80,6 +80,10 @@ def split_list(
     return tuple(part.strip() for value in values for part in value.split(",") if part.strip())
 
 
+_OUTPUT_OPTIONS: tuple[Callable[..., Any], ...] = (
+    click.option("--ascii", "ascii_only", is_flag=True, help="ASCII characters only."),
+    click.option("--debug", is_flag=True, help="Show tracebacks."),
+)
 _COMMON_OPTIONS: tuple[Callable[..., Any], ...] = (
     click.option("--only-visible", is_flag=True, help="Only the devices in CUDA_VISIBLE_DEVICES."),
     click.option(
@@ -92,8 +96,7 @@ _COMMON_OPTIONS: tuple[Callable[..., Any], ...] = (
         metavar="PATH",
         help="Interpreter whose torch measures (default: our own, then the active environment's).",
     ),
-    click.option("--ascii", "ascii_only", is_flag=True, help="ASCII characters only."),
-    click.option("--debug", is_flag=True, help="Show tracebacks."),
+    *_OUTPUT_OPTIONS,
 )
 _COMMON_FIELDS = ("only", "only_visible", "simulate", "python", "ascii_only", "debug")
 
@@ -118,6 +121,22 @@ def common_options(function: Callable[..., Any], *, devices: str = "--only") -> 
         short, devices, "only", multiple=True, callback=split_list, help=DEVICES_HELP
     )
     return choose(command)
+
+
+def output_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that reads no device here the options about its output alone."""
+
+    @functools.wraps(function)
+    def command(*, ascii_only: bool, debug: bool, **options: Any) -> Any:
+        common: Common = click.get_current_context().obj
+        changed = dataclasses.replace(
+            common, ascii_only=common.ascii_only or ascii_only, debug=common.debug or debug
+        )
+        return function(changed, **options)
+
+    for option in reversed(_OUTPUT_OPTIONS):
+        command = option(command)
+    return command
 
 
 def exit_code(severities: Sequence[str]) -> int:
@@ -231,7 +250,9 @@ def list_scenarios() -> None:
     longest = max(len(name) for name in SCENARIOS)
     for name, scenario in SCENARIOS.items():
         click.echo(f"{name:<{longest}}  {scenario.description}")
-    click.echo("nodes=1250,gpus=8,fault=straggler:node17:3  many hosts (also hot, lost, ecc, gone)")
+    click.echo("nodes=1250,gpus=8,fault=straggler:node17:3  many hosts; fault= may be repeated:")
+    click.echo("  fault=KIND:NODE:GPU with a KIND of straggler, hot, lost, ecc;")
+    click.echo("  fault=gone:NODE for a host that falls silent")
 
 
 def enter_simulation(common: Common, *, one_look: bool = False) -> None:

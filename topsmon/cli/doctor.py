@@ -33,18 +33,30 @@ EXIT = {"ok": OK, "warn": WARN, "fail": FAIL}
     help="Also write everything into a .tar.gz for a bug report, redacted.",
 )
 @click.option("--include-identifiers", is_flag=True, help="With --bundle: redact nothing.")
+@click.option("--force", is_flag=True, help="With --bundle: write over a file that is there.")
 @common_options
-def command(common: Common, as_json: bool, bundle: Path | None, include_identifiers: bool) -> None:
+def command(
+    common: Common, as_json: bool, bundle: Path | None, include_identifiers: bool, force: bool
+) -> None:
     """What works here and what does not, and why: driver, torch, terminal, permissions, recorder.
 
     Exit code 0 if all works, 1 if something is limited, 2 if something does not work.
     """
     if include_identifiers and bundle is None:
         raise click.UsageError("--include-identifiers goes with --bundle FILE")
+    if force and bundle is None:
+        raise click.UsageError("--force goes with --bundle FILE")
     enter_simulation(common, one_look=True)
+    from topsmon.doctor import bundle as bundles
+    from topsmon.files import NotReplacedError
+
+    if bundle is not None:
+        try:
+            bundles.check(bundle, force=force)
+        except NotReplacedError as error:
+            raise click.UsageError(f"--bundle {error}") from error
     from topsmon import doctor
     from topsmon.devices import poller
-    from topsmon.doctor import bundle as bundles
     from topsmon.doctor import model, text
     from topsmon.state import State
 
@@ -61,8 +73,15 @@ def command(common: Common, as_json: bool, bundle: Path | None, include_identifi
     if bundle is not None:
         try:
             bundles.write(
-                bundle, results, collected, patient.environment, identifiers=include_identifiers
+                bundle,
+                results,
+                collected,
+                patient.environment,
+                identifiers=include_identifiers,
+                force=force,
             )
+        except NotReplacedError as error:
+            raise click.UsageError(f"--bundle {error}") from error
         except OSError as error:
             raise Failure(f"--bundle {bundle}: {error.strerror}") from error
     if as_json:

@@ -31,6 +31,7 @@ from topsmon.exporters.basic_auth import read_credentials
 from topsmon.exporters.check_file import CheckFile
 from topsmon.exporters.prometheus import Exported, families, registry_of
 from topsmon.exporters.run_metrics import Slots
+from topsmon.files import NotReplacedError
 from topsmon.session import Session, SessionOptions
 
 SCRAPE_SECONDS = 5.0
@@ -89,6 +90,11 @@ def _check_usage(options: LiveOptions) -> None:
         raise click.UsageError("--once goes with --textfile FILE")
     if options.once and options.prometheus is not None:
         raise click.UsageError("--once writes a file and ends: leave out --prometheus")
+    if options.textfile is not None and options.textfile != STDOUT:
+        try:
+            textfile.check(options.textfile)
+        except NotReplacedError as error:
+            raise click.UsageError(f"--textfile {error}") from error
     if (options.tls_cert is None) != (options.tls_key is None):
         raise click.UsageError("--tls-cert and --tls-key go together")
     if options.tls_client_ca is not None and options.tls_cert is None:
@@ -121,7 +127,7 @@ class _Listener:
             try:
                 tls = files.context()
             except OSError as error:
-                raise Failure(
+                raise click.UsageError(
                     f"--tls-cert {options.tls_cert}, --tls-key {options.tls_key}: "
                     f"{error.strerror or error}; both must be PEM files that belong together"
                 ) from error
@@ -131,7 +137,7 @@ class _Listener:
                 credentials = read_credentials(options.auth_file)
             except (OSError, ValueError) as error:
                 reason = error.strerror if isinstance(error, OSError) else error
-                raise Failure(f"--auth-file {options.auth_file}: {reason}") from error
+                raise click.UsageError(f"--auth-file {options.auth_file}: {reason}") from error
         return cls(place, tls, credentials)
 
     def warning(self) -> str | None:
@@ -243,8 +249,9 @@ class _Exporter:
             return
         try:
             textfile.write(path, registry)
-        except OSError as error:
-            self._complain("textfile", f"--textfile {path}: {error.strerror or error}")
+        except (NotReplacedError, OSError) as error:
+            reason = f"{path}: {error.strerror}" if isinstance(error, OSError) else error
+            self._complain("textfile", f"--textfile {reason}")
             if self.options.once:
                 self.code = UNKNOWN
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import click
 from topsmon.cli.common import Failure
 
 if TYPE_CHECKING:
-    from topsmon import events
+    from topsmon.recording.reader import RecordingReader
 
 STANDARD_OUTPUT = Path("-")
 
@@ -29,35 +29,43 @@ def export(recording: Path | None, chosen: Mapping[str, Path], *, force: bool) -
         raise click.UsageError("name the RECORDING: topsmon export RECORDING --csv OUT")
     from topsmon.recording.outputs import OutputError
     from topsmon.recording.reader import RecordingReader
-    from topsmon.recording.writer import RecordingError
+    from topsmon.recording.writer import RecordingError, WrongNameError
 
+    if sum(path == STANDARD_OUTPUT for path in chosen.values()) > 1:
+        options = " and ".join(f"--{name}" for name, path in chosen.items() if str(path) == "-")
+        raise click.UsageError(f"{options} do not fit into one standard output: name a file")
     writers: dict[str, Callable[..., None]] = {"csv": _csv, "parquet": _parquet, "trace": _trace}
     try:
         reader = RecordingReader(recording)
         for name, path in chosen.items():
-            writers[name](reader.read(), path, force=force)
-    except (RecordingError, OutputError) as error:
+            writers[name](reader, path, force=force)
+    except (WrongNameError, OutputError) as error:
+        raise click.UsageError(str(error)) from error
+    except RecordingError as error:
         raise Failure(str(error)) from error
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing may be flushed into it at exit
         return
     except OSError as error:
-        raise Failure(f"cannot be written: {error.strerror or error}") from error
+        name = error.filename or "the standard output"
+        raise Failure(f"{name}: cannot be written: {error.strerror or error}") from error
     for words in reader.lost.words():
         click.echo(f"topsmon: {words}", err=True)
 
 
-def _csv(found: Iterator[events.AnyEvent], path: Path, *, force: bool) -> None:
+def _csv(reader: RecordingReader, path: Path, *, force: bool) -> None:
     from topsmon.recording.export.tables import CsvWriter, write_samples, write_tables
 
     if path == STANDARD_OUTPUT:
-        write_samples(found, sys.stdout.buffer)
+        write_samples(reader.read(), sys.stdout.buffer)
         return
-    for written, rows in write_tables(found, path, CsvWriter, force=force):
+    for written, rows in write_tables(
+        reader.read(), path, CsvWriter, force=force, inputs=reader.files
+    ):
         _tell(written, rows, "rows")
 
 
-def _parquet(found: Iterator[events.AnyEvent], path: Path, *, force: bool) -> None:
+def _parquet(reader: RecordingReader, path: Path, *, force: bool) -> None:
     from topsmon.recording.export.tables import ParquetWriter, write_tables
 
     try:
@@ -66,19 +74,21 @@ def _parquet(found: Iterator[events.AnyEvent], path: Path, *, force: bool) -> No
         raise Failure("--parquet needs pyarrow: pip install 'topsmon[parquet]'") from error
     if path == STANDARD_OUTPUT:
         raise click.UsageError("--parquet -: several tables do not fit into one stream")
-    for written, rows in write_tables(found, path, ParquetWriter, force=force):
+    for written, rows in write_tables(
+        reader.read(), path, ParquetWriter, force=force, inputs=reader.files
+    ):
         _tell(written, rows, "rows")
 
 
-def _trace(found: Iterator[events.AnyEvent], path: Path, *, force: bool) -> None:
+def _trace(reader: RecordingReader, path: Path, *, force: bool) -> None:
     from topsmon.recording.export.trace import write_trace
     from topsmon.recording.outputs import open_output
 
     if path == STANDARD_OUTPUT:
-        write_trace(found, sys.stdout.buffer)
+        write_trace(reader.read(), sys.stdout.buffer)
         return
-    with open_output(path, force=force) as file:
-        count = write_trace(found, file)
+    with open_output(path, force=force, inputs=reader.files) as file:
+        count = write_trace(reader.read(), file)
     _tell(path, count, "events")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from pathlib import Path
@@ -10,15 +11,17 @@ from typing import TYPE_CHECKING
 import click
 
 from topsmon.cli.common import (
+    UNKNOWN,
     Common,
     Failure,
     Number,
-    common_options,
     has_screen,
+    output_options,
     width,
     write_bytes,
     write_text,
 )
+from topsmon.units import plain
 
 if TYPE_CHECKING:
     from topsmon.exporters.query import Server
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
     metavar="PEM",
     help="Trust these certificates instead of the system's.",
 )
-@common_options
+@output_options
 def command(
     common: Common,
     url: str,
@@ -73,21 +76,50 @@ def command(
     Reads what `topsmon export --prometheus`, dcgm-exporter and nvidia_gpu_exporter export.
     """
     from topsmon.exporters import fleet_reading, fleet_summary
-    from topsmon.exporters.query import QueryError, Server
+    from topsmon.exporters.query import AddressError, QueryError, Server
 
+    if common.only or common.only_visible or common.simulate:
+        raise click.UsageError(
+            "--only, --only-visible and --simulate are about devices of this machine; "
+            "--match chooses series of the server"
+        )
     matchers = match.strip().removeprefix("{").removesuffix("}")
     try:
         server = Server(url, ca=ca, timeout=timeout)
         if not (once or as_json) and has_screen():
             raise click.exceptions.Exit(_screen(common, server, matchers))
         reading = fleet_reading.read(server.instant, matchers, time.time())
+    except AddressError as error:
+        raise click.UsageError(
+            str(error) if str(error).startswith("--") else f"--prometheus {_shown(url)}: {error}"
+        ) from error
     except QueryError as error:
-        raise Failure(f"--prometheus {error}") from error
+        raise _failure(str(error), server.url, match) from error
     if as_json:
         write_bytes(fleet_summary.to_json(reading, server.url, worst=worst))
-        return
-    shown = fleet_summary.text(reading, server.url, worst=worst, width=max(width(), 80))
-    write_text(shown.encode("ascii", "replace").decode() if common.ascii_for(sys.stdout) else shown)
+    else:
+        _print(common, fleet_summary.text(reading, server.url, worst=worst, width=max(width(), 80)))
+    if not reading.gpus and not reading.findings:
+        raise click.exceptions.Exit(UNKNOWN)
+
+
+def _shown(url: str) -> str:
+    """The address as it was given, without name and password."""
+    return re.sub(r"//[^/]*@", "//", plain(url, 200))
+
+
+def _print(common: Common, shown: str) -> None:
+    if common.ascii_for(sys.stdout):
+        shown = shown.replace("°C", "C").encode("ascii", "replace").decode()
+    write_text(shown)
+
+
+def _failure(problem: str, server: str, match: str) -> Failure:
+    """The error under the option that is to blame: matchers that the server cannot read."""
+    if match and ("parse error" in problem or "bad_data" in problem):
+        reason = problem.removeprefix(f"{server}: ")
+        return Failure(f'--match {plain(match, 200)}: write LABEL="VALUE",...: {reason}')
+    return Failure(f"--prometheus {problem}")
 
 
 def _screen(common: Common, server: Server, match: str) -> int:

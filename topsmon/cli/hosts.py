@@ -12,6 +12,7 @@ import click
 
 from topsmon.cli.common import (
     FAIL,
+    FLEET_PREFIX,
     OK,
     UNKNOWN,
     WARN,
@@ -105,7 +106,15 @@ def chosen_hosts(
 ) -> Hosts | None:
     """Check the options; None where no other machine was asked for."""
     if not hosts and hostfile is None:
+        source = click.get_current_context().get_parameter_source
+        for name in ("ssh", "remote_command"):
+            if source(name) is click.core.ParameterSource.COMMANDLINE:
+                raise click.UsageError(f"--{name.replace('_', '-')} goes with --host or --hostfile")
         return None
+    if common.simulate is not None and common.simulate.startswith(FLEET_PREFIX):
+        raise click.UsageError(
+            f"--simulate {common.simulate} plays its own hosts: leave --host and --hostfile out"
+        )
     from topsmon.remote.hostnames import gather
     from topsmon.remote.ssh import LinkOptions, remote_words, ssh_words
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import time
 from pathlib import Path
@@ -12,6 +13,8 @@ import click
 
 from topsmon.cli.common import (
     OK,
+    UNKNOWN,
+    USAGE,
     WARN,
     Common,
     Failure,
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from topsmon.recording.writer import Limits
     from topsmon.session import Session
 
+WRONG_USAGE = f"exit code {USAGE}: topsmon: "
+"""So begins what a poller says that was asked for what is not there."""
+FIRST_READING_SECONDS = 5.0
+FIRST_LOOK_SECONDS = 0.05
 LOOK_SECONDS = 0.5
 FIRST_LINE_SECONDS = 5.0
 LINE_SECONDS = 60.0
@@ -70,9 +77,14 @@ def command(
 
     Exit code 1 where lines of it were lost, or the disk takes nothing at the end.
     """
+    if file is not None and str(file) == "-":
+        raise click.UsageError(
+            "record -: a recording goes into a file; topsmon stream writes lines to the standard "
+            "output, which topsmon replay reads too"
+        )
     environment = prepare_simulation(common.simulate)
     from topsmon import results
-    from topsmon.recording.writer import Limits, RecordingError
+    from topsmon.recording.writer import Limits, RecordingError, WrongNameError
     from topsmon.session import Session, SessionOptions
 
     session = Session(
@@ -90,6 +102,8 @@ def command(
     limits = Limits(max_bytes=int(max_size * MEBIBYTE), keep=keep)
     try:
         code = asyncio.run(_record(session, file, limits, force=force, seconds=seconds))
+    except WrongNameError as error:
+        raise click.UsageError(str(error)) from error
     except RecordingError as error:
         raise Failure(str(error)) from error
     raise click.exceptions.Exit(code)
@@ -101,26 +115,55 @@ async def _record(
     """Record until told to end; return the exit code."""
     from topsmon.recording.names import completed
     from topsmon.recording.recorder import Recorder, in_state_directory
+    from topsmon.recording.writer import check_name
 
     path = in_state_directory() if file is None else completed(file)
+    check_name(path, force=force)
     ending = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, ending.set)
-    recorder = Recorder(session, path, limits, force=force)
-    click.echo(f"topsmon: recording into {path}; Ctrl-C ends it", err=True)
+    recorder, whole = None, True
     try:
         await session.start()
-        await _until(ending, session, recorder, seconds)
+        await _first_reading(ending, session)
+        if not ending.is_set():
+            recorder = Recorder(session, path, limits, force=force)
+            click.echo(f"topsmon: recording into {path}; Ctrl-C ends it", err=True)
+            await _until(ending, session, recorder, seconds)
+    except click.ClickException:
+        if recorder is not None and not _has_read(session):
+            recorder.close()
+            path.unlink(missing_ok=True)
+        raise
     finally:
         await session.stop()
-        whole = recorder.close()
+        whole = recorder is None or recorder.close()
+    if recorder is None:
+        click.echo(f"topsmon: ended before anything was read: there is no {path}", err=True)
+        return UNKNOWN
     condition = recorder.condition
     click.echo(f"topsmon: {_line(session, recorder)}", err=True)
     if not whole or condition.problem is not None or condition.lost_lines:
         click.echo(f"topsmon: not all was recorded: {condition.problem or 'see above'}", err=True)
         return WARN
     return OK
+
+
+async def _first_reading(ending: asyncio.Event, session: Session) -> None:
+    """Wait for something to record, so that what cannot be read leaves no file behind."""
+    deadline = time.monotonic() + FIRST_READING_SECONDS
+    while not ending.is_set() and time.monotonic() < deadline:
+        _raise_if_refused(session)
+        if _has_read(session):
+            return
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(ending.wait(), FIRST_LOOK_SECONDS)
+
+
+def _has_read(session: Session) -> bool:
+    """True once there is a sample of a device."""
+    return any(device.sample is not None for device in session.state.devices.values())
 
 
 async def _until(
@@ -155,7 +198,10 @@ def _raise_if_refused(session: Session) -> None:
     if worker is not None and worker.condition == "failed":
         from topsmon.units import plain
 
-        raise Failure(f"nothing can be read: {plain(worker.detail, 300)}")
+        detail = plain(worker.detail, 300)
+        if detail.startswith(WRONG_USAGE):
+            raise click.UsageError(detail.removeprefix(WRONG_USAGE))
+        raise Failure(f"nothing can be read: {detail}")
 
 
 def _line(session: Session, recorder: Recorder) -> str:
@@ -164,8 +210,11 @@ def _line(session: Session, recorder: Recorder) -> str:
     from topsmon.units import duration, plain
 
     state, condition = session.state, recorder.condition
+    passed = duration(time.monotonic() - recorder.began)
     parts = [
-        f"recorded {duration(time.monotonic() - recorder.began)}",
+        f"recorded {passed}"
+        if condition.problem is None
+        else f"recorded {_written(recorder)} of {passed}",
         size(condition.size),
         f"{len(state.devices)} devices" if len(state.devices) != 1 else "1 device",
     ]
@@ -177,3 +226,12 @@ def _line(session: Session, recorder: Recorder) -> str:
     if findings:
         parts.append(plain(f"{findings[0].word}: {findings[0].title}", 100))
     return ", ".join(parts)
+
+
+def _written(recorder: Recorder) -> str:
+    """How much of the recording is on a disk that takes no more."""
+    from topsmon.units import duration
+
+    written = recorder.condition.written
+    seconds = 0.0 if written is None else max(written - recorder.began, 0.0)
+    return duration(seconds)

@@ -64,6 +64,12 @@ def command(
     """
     if as_json and not once:
         raise click.UsageError("--json goes with --once (topsmon replay FILE --once --json)")
+    if theme is not None:
+        from topsmon.tui import themes
+
+        known = themes.names()
+        if theme not in known:
+            raise click.UsageError(f"--theme {theme}: no such theme; there are: {', '.join(known)}")
     reader, index = opened(file)
     begin = None if at is None else _moment(at, index)
     from topsmon.recording.replay import ReplaySession
@@ -93,7 +99,7 @@ def opened(file: Path) -> tuple[RecordingReader, Index]:
     """A recording and what it holds, with a line of progress for a long one."""
     from topsmon.recording import index
     from topsmon.recording.reader import RecordingReader
-    from topsmon.recording.writer import RecordingError
+    from topsmon.recording.writer import RecordingError, WrongNameError
 
     shown = shows_progress()
 
@@ -105,6 +111,8 @@ def opened(file: Path) -> tuple[RecordingReader, Index]:
     try:
         reader = RecordingReader(file)
         found = index.build(reader, progress)
+    except WrongNameError as error:
+        raise click.UsageError(str(error)) from error
     except RecordingError as error:
         raise Failure(str(error)) from error
     finally:

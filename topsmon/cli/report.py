@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -43,6 +44,8 @@ def command(
     from topsmon.redaction import Redactor
     from topsmon.report import recording
 
+    if output is not None:
+        _check(output, file, force=force)
     reader, index = opened(file)
     redactor = None if include_identifiers else Redactor(os.environ)
     try:
@@ -59,20 +62,30 @@ def command(
     as_html = as_html or (output is not None and output.suffix in {".html", ".htm"})
     text = recording.html(document) if as_html else recording.markdown(document)
     if output is not None:
-        _write(output, text, force=force)
+        _write(output, text, reader.files, force=force)
     elif as_html or not sys.stdout.isatty():
         write_bytes(text.encode())
     else:
         write_text(text)
 
 
-def _write(path: Path, text: str, *, force: bool) -> None:
+def _check(path: Path, recording: Path, *, force: bool) -> None:
+    """Refuse what cannot be written before a long recording is read."""
+    from topsmon.recording.outputs import OutputError, check_output
+
+    try:
+        check_output(path, force=force, inputs=[recording])
+    except OutputError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _write(path: Path, text: str, inputs: Sequence[Path], *, force: bool) -> None:
     from topsmon.recording.outputs import OutputError, open_output
 
     try:
-        with open_output(path, force=force) as file:
+        with open_output(path, force=force, inputs=inputs) as file:
             file.write(text.encode())
     except OutputError as error:
-        raise Failure(str(error)) from error
+        raise click.UsageError(str(error)) from error
     except OSError as error:
-        raise Failure(f"{path}: {error.strerror or error}") from error
+        raise Failure(f"{path}: cannot be written: {error.strerror or error}") from error

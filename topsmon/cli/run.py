@@ -8,25 +8,36 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
-from topsmon.cli.common import Common, Number, snapshot_state
-from topsmon.training import foreground, launch
+from topsmon.cli.common import Common, Number, remembering_state
+from topsmon.training import foreground, launch, places
 from topsmon.training.memory_kills import Kills
+from topsmon.units import plain
 
 LOOK_SECONDS = 30.0
 """By then a training program has imported torch: the time to say that the recorder is not in it."""
 HINT = "`import topsmon; topsmon.watch()` in the script gets in where `topsmon run` cannot"
-NO_STEP = "no optimizer step of torch was seen (python -I, -E and -S keep the recorder out)"
+NO_STEP = (
+    "no optimizer step of torch was seen (python -I, -E, -S and a wiped environment keep the "
+    "recorder out)"
+)
+FLOPS_MAX = 1e24
+"""More than all GPUs of the largest machines do in ten minutes: certainly a slip."""
+COUNT_MAX = 1e15
+
+
+_COUNT = Number(1e-9, COUNT_MAX)
 
 
 def _flops(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Let "sample" and a number through."""
     if value is None or value == "sample":
         return value
-    return repr(Number(1.0).convert(value, parameter, context))
+    return repr(Number(1.0, FLOPS_MAX).convert(value, parameter, context))
 
 
 @click.command(
@@ -39,8 +50,8 @@ def _flops(context: click.Context, parameter: click.Parameter, value: str | None
     metavar="sample|N",
     help="FLOPs per optimizer step and rank, for MFU; 'sample' counts one step (eager models).",
 )
-@click.option("--tokens-per-step", type=Number(1e-9), metavar="N", help="Tokens a step and rank.")
-@click.option("--samples-per-step", type=Number(1e-9), metavar="N", help="Samples a step and rank.")
+@click.option("--tokens-per-step", type=_COUNT, metavar="N", help="Tokens a step and rank.")
+@click.option("--samples-per-step", type=_COUNT, metavar="N", help="Samples a step and rank.")
 @click.option("--profile-step", type=click.IntRange(1), metavar="N", help="Profile this step.")
 @click.option("--summary/--no-summary", default=True, help="At the end, one summary on stderr.")
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -84,6 +95,8 @@ def start(common: Common, words: tuple[str, ...], options: launch.Options, *, su
         obstacle = launch.shut_out(words, program.path, os.environ)
         if obstacle is not None:
             _tell(obstacle, told)
+        else:
+            _tell_of_folder(environment, told)
         pid, ended = foreground.run(program, environment, look=look, look_seconds=LOOK_SECONDS)
     except foreground.StartError as error:
         _say(f"topsmon: {error}\n")
@@ -94,29 +107,39 @@ def start(common: Common, words: tuple[str, ...], options: launch.Options, *, su
         rings = last_words.rings(name, environment, began)
         last_words.write(rings, pid, ended, Kills.read().words_since(killed_before))
         if summary and rings:
-            _summarise(common, rings)
+            _summarise(common, rings, options.profile_step)
         elif summary and not told:
-            _tell(NO_STEP, told)
+            _tell_of_folder(environment, told)
+            if not told:
+                _tell(NO_STEP, told)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001  the command's own end counts
         _say(f"topsmon: no summary: {type(error).__name__}: {error}\n")
     return foreground.end_like(ended)
 
 
-def _tell(obstacle: str, told: list[str]) -> None:
+def _tell(obstacle: str, told: list[str], hint: str = f"; {HINT}") -> None:
     """Say once why nothing is recorded; a progress bar may stand on the terminal's line."""
     told.append(obstacle)
     start = "\n" if sys.stderr is not None and sys.stderr.isatty() else ""
-    _say(f"{start}topsmon: not recorded: {obstacle}; {HINT}\n")
+    _say(f"{start}topsmon: not recorded: {obstacle}{hint}\n")
 
 
-def _summarise(common: Common, rings: list[Path]) -> None:
+def _tell_of_folder(environment: Mapping[str, str], told: list[str]) -> None:
+    """Say if there is no folder that the run can be recorded in."""
+    with contextlib.suppress(Exception):  # the command starts and ends whatever this finds
+        obstacle = places.obstacle(environment)
+        if obstacle is not None:
+            _tell(plain(obstacle), told, hint="")
+
+
+def _summarise(common: Common, rings: list[Path], profile_step: int | None) -> None:
     """Print how the runs of a launch went, against this machine's ceilings."""
-    from topsmon.report import training
+    from topsmon.report import profile_lines, training
     from topsmon.training.life import Here
     from topsmon.training.watched import WatchedRun
 
     # Not in a simulation: that would start this program anew.
-    state, here = snapshot_state(dataclasses.replace(common, simulate=None)), Here.read()
+    state, here = remembering_state(dataclasses.replace(common, simulate=None)), Here.read()
     keys = []
     for path in rings:
         run = WatchedRun(path, os.geteuid(), socket.gethostname(), here)
@@ -127,7 +150,8 @@ def _summarise(common: Common, rings: list[Path]) -> None:
     runs = [state.runs[key] for key in keys]
     ascii_only = common.ascii_for(sys.stderr)
     text = training.summary(runs, state, time.monotonic(), ascii_only=ascii_only)
-    _say("\n" + text)
+    missed = profile_lines.never_reached(runs, profile_step)
+    _say(f"\n{text}{missed}")
 
 
 def _say(text: str) -> None:

@@ -11,9 +11,11 @@ from typing import Any
 import click
 
 from topsmon.cli.common import UNKNOWN, Common, common_options, width, write_bytes, write_text
+from topsmon.diagnosis.training.words import number_text, seconds_text
 from topsmon.run_state import RunState
-from topsmon.units import NOT_AVAILABLE, command_words, duration, plain, si, significant
+from topsmon.units import NOT_AVAILABLE, command_words, duration, plain
 
+SCHEMA = "topsmon.runs/1"
 HEADS = ("STATE", "PID", "RANK", "STEP", "STEP TIME", "LOSS", "SCALE", "LAST STEP", "COMMAND")
 _RIGHT = frozenset({"PID", "STEP", "STEP TIME", "LOSS", "SCALE", "LAST STEP"})
 
@@ -26,7 +28,8 @@ _RIGHT = frozenset({"PID", "STEP", "STEP TIME", "LOSS", "SCALE", "LAST STEP"})
 def command(common: Common, as_json: bool, everything: bool, clean: bool) -> None:
     """List training runs: those that live and those that ended within a day.
 
-    Exit code 3 where a folder of records cannot be trusted or read.
+    The records of ended runs are kept for 7 days, of the newest 200 at most (fewer where the
+    folder's file system is small). Exit code 3 where a folder of records cannot be trusted or read.
     """
     del common
     from topsmon.training import discovery
@@ -36,14 +39,17 @@ def command(common: Common, as_json: bool, everything: bool, clean: bool) -> Non
         removed = discovery.clean(discovery.places(), Here.read(), everything=True)
         ended = f"{len(removed)} ended run{'' if len(removed) == 1 else 's'}"
         click.echo(f"removed the records of {ended}", err=as_json)
-    runs, problems = _read(everything=everything)
+    runs, problems, older = _read(everything=everything)
     if as_json:
-        write_bytes(_document(runs, problems))
+        write_bytes(_document(runs, problems, older))
     elif runs:
         columns = max(width(), 80) if sys.stdout.isatty() else None
         write_text("\n".join(line[:columns] for line in lines(runs, time.time())))
-    elif not problems:
+    elif not problems and not older:
         write_text("no training runs seen; start one with: topsmon run -- python train.py")
+    if older and not as_json:
+        verb = "run that" if older == 1 else "runs that"
+        write_text(f"and {older} {verb} ended more than a day ago: topsmon runs --all")
     for problem in problems if not as_json else ():
         click.echo(f"topsmon: {plain(problem)}", err=True)
     if problems:
@@ -72,11 +78,11 @@ def _row(run: RunState, now: float) -> tuple[str, ...]:
     words = command_words(identity.command, 200) or identity.hostname
     detail = plain(status.detail, 200) if status is not None else ""
     return (
-        run.condition,
+        "interrupted" if run.interrupted else run.condition,
         str(identity.pid),
         rank,
         NOT_AVAILABLE if sample is None else str(sample.step),
-        NOT_AVAILABLE if sample is None else si(sample.window.step_seconds, "s", 3),
+        NOT_AVAILABLE if sample is None else seconds_text(sample.window.step_seconds),
         _loss(run),
         NOT_AVAILABLE if sample is None or sample.scale is None else _scale(sample.scale),
         NOT_AVAILABLE if sample is None else f"{duration(now - sample.stepped_at)} ago",
@@ -88,26 +94,27 @@ def _loss(run: RunState) -> str:
     sample = run.sample
     if sample is not None and sample.loss_finite is False:
         return "NaN/Inf"
-    return NOT_AVAILABLE if sample is None or sample.loss is None else significant(sample.loss, 4)
+    return NOT_AVAILABLE if sample is None or sample.loss is None else number_text(sample.loss)
 
 
 def _scale(scale: float) -> str:
     return f"{scale:g}" if scale < 1 or scale >= 1e7 else f"{scale:.0f}"
 
 
-def _read(*, everything: bool) -> tuple[list[RunState], list[str]]:
-    """All runs in order of their start, the newest last, and what could not be read in words."""
+def _read(*, everything: bool) -> tuple[list[RunState], list[str], int]:
+    """All runs in order of their start, what could not be read in words, how many are too old."""
     from topsmon.training.source import TrainingRuns
 
-    source = TrainingRuns(socket.gethostname(), everything=everything)
+    source = TrainingRuns(socket.gethostname(), everything=everything, most=None)
     runs: dict[str, RunState] = {}
     try:
         for event in source.poll():
             _fold(runs, event)
-        problems = source.problems()
+        problems, older = source.problems(), source.left_out()
     finally:
         source.close()
-    return sorted(runs.values(), key=lambda run: (run.identity.started, run.key)), problems
+    order = sorted(runs.values(), key=lambda run: (run.identity.started, run.key))
+    return order, problems, older
 
 
 def _fold(runs: dict[str, RunState], event: Any) -> None:
@@ -119,10 +126,14 @@ def _fold(runs: dict[str, RunState], event: Any) -> None:
         runs[event.run].apply(event, event.monotonic)
 
 
-def _document(runs: Iterable[RunState], problems: list[str]) -> bytes:
+def _document(runs: Iterable[RunState], problems: list[str], older: int) -> bytes:
     import msgspec
 
+    from topsmon import __version__
+
     document = {
+        "schema": SCHEMA,
+        "version": __version__,
         "runs": [
             {
                 "identity": run.identity,
@@ -133,5 +144,6 @@ def _document(runs: Iterable[RunState], problems: list[str]) -> bytes:
             for run in runs
         ],
         "problems": problems,
+        "older_runs": older,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2) + b"\n"

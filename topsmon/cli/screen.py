@@ -68,9 +68,17 @@ def screen(
 def _fleet_snapshot(common: Common, plan: FleetPlan, *, as_json: bool) -> int:
     from topsmon.fleet import summary
     from topsmon.fleet.simulated import played
+    from topsmon.fleet.state import GONE_INTERVALS
     from topsmon.fleet.trouble import Sieve
+    from topsmon.simulated.fleet import GONE_SECONDS, LOST_SECONDS
 
-    fleet, now = played(plan), 0.0
+    kinds = {fault.kind for fault in plan.faults}
+    seconds = [0.0, 1.0, 2.0]
+    if "lost" in kinds:
+        seconds.append(LOST_SECONDS + 1.0)
+    if "gone" in kinds:  # until its silence is taken for an end
+        seconds += [GONE_SECONDS - 1.0, GONE_SECONDS + GONE_INTERVALS * 1.0]
+    fleet, now = played(plan, tuple(seconds)), 0.0
     if as_json:
         write_bytes(summary.to_json(fleet, now))
     else:

@@ -20,6 +20,7 @@ from topsmon.units import PRECISIONS, percent, plain, rate
 
 LEAST_STEPS = 20
 """Steps in the window: a single step time only says when the host got there."""
+NO_STEP = "no step for long"
 SOURCES = {"given": "given", "counted": "counted in one step"}
 SIX_N_D = "6 x parameters x tokens"
 
@@ -53,7 +54,8 @@ class Mfu:
 
     `flops_per_second` is the sum over the `runs` (ranks) on the device and None where it is not
     known, because of `absence`. `ratio` is never clamped; `ceiling_absence` says why there is none.
-    `lower_bound`: more is computed than was counted.
+    `lower_bound`: more is computed than was counted. `ceiling_note` says of a CPU which cores its
+    ceiling counts.
     """
 
     flops_per_second: float | None = None
@@ -66,6 +68,7 @@ class Mfu:
     ceiling_absence: str = ""
     device: str | None = None
     runs: tuple[str, ...] = ()
+    ceiling_note: str = ""
 
     @property
     def reason(self) -> str:
@@ -118,6 +121,8 @@ def words(mfu: Mfu) -> str:
         ceiling = rate(mfu.ceiling_ops_per_second, mfu.precision)
         label = PRECISIONS[mfu.precision].label
         line += f", {percent(mfu.ratio)} of {ceiling} {label}"
+        if mfu.ceiling_note:
+            notes.append(f"ceiling of {mfu.ceiling_note}")
         if mfu.doubtful:
             notes.insert(0, "in doubt: above the ceiling")
     return f"{line} ({', '.join(notes)})"
@@ -157,6 +162,7 @@ def _against_ceiling(mfu: Mfu, device: Rated | None, run: RunState) -> Mfu:
         mfu,
         precision=precision,
         ceiling_ops_per_second=ceiling.ops_per_second,
+        ceiling_note=plain(ceiling.note, 60) if device.identity.kind == "cpu" else "",
         ratio=None if achieved is None else achieved / ceiling.ops_per_second,
     )
 
@@ -180,13 +186,15 @@ def precision_of(run: RunState, device: Rated) -> str | None:
 
 def _flops_per_second(run: RunState) -> Mfu:
     sample, identity = run.sample, run.identity
+    if run.condition == "silent":
+        return Mfu(absence=NO_STEP)
     window = sample.window if sample is not None else None
     per_step, source, reason = _flops_per_step(identity, window)
     if per_step is None:
         return Mfu(absence=reason)
     if window is None or window.steps < LEAST_STEPS:
         return Mfu(source=source, absence=f"the mean of {LEAST_STEPS} steps is needed")
-    seconds = window.mean_step_seconds
+    seconds = _step_seconds(window)
     if seconds is None or not math.isfinite(seconds) or seconds <= 0:
         return Mfu(source=source, absence="the time of a step is not known")
     own_count = identity.flops_per_step is not None
@@ -195,6 +203,18 @@ def _flops_per_second(run: RunState) -> Mfu:
         source=source,
         lower_bound=identity.flops_lower_bound if own_count else True,
     )
+
+
+def _step_seconds(window: events.RunWindow) -> float | None:
+    """Mean time of the steps that the speed is told of: rate and speed are of the same steps."""
+    told = (
+        (window.tokens_per_step, window.tokens_per_second),
+        (window.samples_per_step, window.samples_per_second),
+    )
+    for amount, per_second in told:
+        if amount is not None and per_second is not None and amount > 0 and per_second > 0:
+            return amount / per_second
+    return window.mean_step_seconds
 
 
 def _flops_per_step(

@@ -53,6 +53,14 @@ class Buffers(NamedTuple):
     right: Callable[[], bool]
 
 
+def sizes_up_to(largest: int | None, *, gpu: bool) -> tuple[int, ...]:
+    """The payloads to measure in bytes: the usual ones, or those below `largest` and `largest`."""
+    usual = GPU_SIZES if gpu else CPU_SIZES
+    if largest is None:
+        return usual
+    return (*(size for size in usual if size < largest), largest)
+
+
 def measure(group: Group, sizes: tuple[int, ...], diary: Diary, fault: Fault) -> dict[str, Any]:
     """All operations over all sizes: fields `collectives` and `unsupported` of the report.
 

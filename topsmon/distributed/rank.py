@@ -245,10 +245,8 @@ class _Rank:
         diary.stage(f"starting {backend}")
         if backend == "nccl":
             group = group._replace(data=self._nccl(dist, device.place))
-        sizes = collectives.GPU_SIZES if gpu else collectives.CPU_SIZES
-        largest = options.largest or sizes[-1]
-        chosen = tuple(size for size in sizes if size <= largest) or sizes[:1]
-        collectives.measure(group, chosen, diary, self._fault)
+        sizes = collectives.sizes_up_to(options.largest, gpu=gpu)
+        collectives.measure(group, sizes, diary, self._fault)
         diary.stage("done")
 
     def _meet(self, dist: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple
 
 Worst = Literal["low", "high"]
 
-LABELS = "instance, uuid, gpu, Hostname, hostname, index, name, modelName"
+LABELS = "instance, uuid, gpu, Hostname, hostname, index, name, modelName, board"
 HARDWARE_REASONS = "thermal|hw_thermal|power_brake"
 """A power cap under load is how boards are meant to work."""
 

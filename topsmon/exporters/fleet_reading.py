@@ -20,7 +20,10 @@ NAME_LENGTH = 100
 
 @dataclass
 class Gpu:
-    """A device that the server knows. `numbers` are by the key of the quantity, in base units."""
+    """A device that the server knows. `numbers` are by the key of the quantity, in base units.
+
+    `board` is its key in topsmon's table of boards, "" where none was told.
+    """
 
     key: str
     host: str
@@ -30,6 +33,7 @@ class Gpu:
     numbers: dict[str, float] = field(default_factory=dict)
     rates: dict[str, float] = field(default_factory=dict)
     ceilings: dict[str, float] = field(default_factory=dict)
+    board: str = ""
 
     @property
     def label(self) -> str:
@@ -105,6 +109,7 @@ class _Reader:
         for gpu, sample in self._place(self._vector(queries.IDENTITY.query(self._match))):
             name = sample.labels.get("name") or sample.labels.get("modelName") or ""
             gpu.name = gpu.name or plain(name, NAME_LENGTH)
+            gpu.board = gpu.board or plain(sample.labels.get("board", ""), NAME_LENGTH)
 
     def gpus(self, key: str, query: str) -> list[tuple[Gpu, Sample]]:
         """The series of a query with their GPUs; a failure is noted under `key`."""

@@ -16,6 +16,7 @@ from topsmon.exporters.aside import aside
 from topsmon.exporters.fleet_reading import Found, Gpu, Reading, read
 from topsmon.exporters.query import QueryError, Server
 from topsmon.fleet.session import FleetSession
+from topsmon.fleet.state import Outage
 from topsmon.units import PRECISIONS
 
 LEAST_SECONDS = 5.0
@@ -57,8 +58,13 @@ class PrometheusSession(FleetSession):
             await asyncio.sleep(self.interval)
 
     def _lost(self, problem: str) -> None:
-        for host in list(self.fleet.hosts) or [self._server.url]:
-            self.link(host, "gone", problem)
+        """The server is silent: of the hosts nothing new is known."""
+        now = time.monotonic()
+        before = self.fleet.outage
+        words = problem.removeprefix(f"{self._server.url}: ")
+        since = before.since if before is not None else now
+        self.fleet.outage = Outage(self._server.url, words, since)
+        self.fleet.version += 1
 
     def set_interval(self, seconds: float) -> None:
         """Change the time between two readings, down to `LEAST_SECONDS`."""
@@ -66,7 +72,7 @@ class PrometheusSession(FleetSession):
 
     def take(self, reading: Reading) -> None:
         """Feed one reading."""
-        self.fleet.remove(self._server.url)
+        self.fleet.outage = None
         by_host: dict[str, list[Gpu]] = {host: [] for host in reading.hosts()}
         for gpu in reading.gpus.values():
             by_host[gpu.host].append(gpu)
@@ -123,7 +129,13 @@ def _introduction(at: float, host: str, gpus: list[Gpu]) -> Iterator[events.AnyE
             uuid=gpu.uuid,
         )
         if gpu.ceilings:
-            yield events.Ceilings(**stamp, device=gpu.uuid, rates=tuple(_ceilings(gpu)))
+            yield events.Ceilings(
+                **stamp,
+                device=gpu.uuid,
+                rates=tuple(_ceilings(gpu)),
+                board=gpu.board or None,
+                matched_by=SOURCE,
+            )
 
 
 def _ceilings(gpu: Gpu) -> Iterator[events.Ceiling]:

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from topsmon import __version__
 from topsmon.exporters.fleet_queries import QUANTITIES, Worst
 from topsmon.exporters.fleet_reading import Found, Gpu, Reading
+from topsmon.fleet.words import counted
 from topsmon.report.columns import clip, pad, wrap
 from topsmon.units import PRECISIONS, binary_bytes, percent, plain, significant
 
@@ -57,7 +59,7 @@ def rows(reading: Reading) -> list[Row]:
         )
         if key == "dram_active":
             values = _numbers(reading, "memory_fill")
-            found.append(_row("memory_fill", "memory full", "ratio", "high", values))
+            found.append(_row("memory_fill", "memory used", "ratio", "high", values))
     return [row for row in found if row.values]
 
 
@@ -83,11 +85,19 @@ def _ratios(reading: Reading, precision: str) -> Iterable[tuple[float, Gpu]]:
             yield ratio, gpu
 
 
+def counts(reading: Reading) -> tuple[int, int]:
+    """How many GPUs there are, and how many processors that stand for a machine without one."""
+    cpus = sum(gpu.uuid == "cpu" for gpu in reading.gpus.values())
+    return len(reading.gpus) - cpus, cpus
+
+
 def text(reading: Reading, server: str, *, worst: int = WORST_SHOWN, width: int = 100) -> str:
     """The summary in words, at most `width` columns."""
-    gpus = sum(gpu.uuid != "cpu" for gpu in reading.gpus.values())
+    gpus, cpus = counts(reading)
+    devices = counted(gpus, "GPU") + (f" and {counted(cpus, 'CPU')}" if cpus else "")
+    devices += f" on {counted(len(reading.hosts()), 'host')}"
     when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(reading.time))
-    lines = [f"{plain(server, 80)}  {when}  {gpus} GPUs on {len(reading.hosts())} hosts", ""]
+    lines = [f"{plain(server, 80)}  {when}  {devices}", ""]
     shown = rows(reading)
     if not shown and not reading.findings:
         lines.append(
@@ -104,7 +114,7 @@ def text(reading: Reading, server: str, *, worst: int = WORST_SHOWN, width: int 
 
 
 def _table(shown: Sequence[Row]) -> list[str]:
-    lines = [_columns("", ["devices", "min", "p5", "p50", "p95", "max"])]
+    lines = [_columns("", ["devices", "min", "5%", "median", "95%", "max"])]
     for row in shown:
         values = [row.quantile(share) for share in (0.0, 0.05, 0.5, 0.95, 1.0)]
         words = _words(row.unit)
@@ -120,9 +130,13 @@ def _worst(shown: Sequence[Row], count: int, width: int) -> list[str]:
     lines: list[str] = []
     for row in shown:
         devices = row.worst_devices(count)
-        if len(row.values) < 2 or not devices:
-            continue
         words = _words(row.unit)
+        if words(row.values[0][0]) == words(row.values[-1][0]):
+            continue  # nobody stands out
+        if row.worst == "high":
+            devices = [(value, gpu) for value, gpu in devices if words(value) != words(0.0)]
+        if not devices:
+            continue
         names = (f"{words(value)} {gpu.host} {gpu.label}" for value, gpu in devices)
         head = f"{'lowest' if row.worst == 'low' else 'highest'} {row.label}: "
         lines += wrap(", ".join(names), width, first=head, rest=4)
@@ -145,7 +159,7 @@ def _words(unit: str) -> Callable[[float], str]:
     forms: dict[str, Callable[[float], str]] = {
         "ratio": percent,
         "watts": lambda value: f"{value:.0f} W",
-        "celsius": lambda value: f"{value:.0f} C",
+        "celsius": lambda value: f"{value:.0f} °C",
         "hertz": lambda value: f"{value / 1e6:.0f} MHz",
         "bytes": binary_bytes,
     }
@@ -156,10 +170,13 @@ def to_json(reading: Reading, server: str, *, worst: int = WORST_SHOWN) -> bytes
     """The summary as one JSON document with a newline; numbers in base units."""
     document = {
         "schema": SCHEMA,
+        "version": __version__,
         "server": server,
         "time_unix_seconds": reading.time,
         "hosts": len(reading.hosts()),
         "devices": len(reading.gpus),
+        "gpus": counts(reading)[0],
+        "cpus": counts(reading)[1],
         "quantities": [_document(row, worst) for row in rows(reading)],
         "findings": [
             {

@@ -37,6 +37,10 @@ class QueryError(Exception):
     """The server did not answer a query; the message says why and what to do."""
 
 
+class AddressError(QueryError):
+    """What the user gave names no server, or no certificates."""
+
+
 class Sample(NamedTuple):
     """One series of an instant vector: labels, value, when it was sampled (s since the epoch)."""
 
@@ -82,7 +86,7 @@ class Server:
     """
 
     def __init__(self, url: str, *, ca: Path | None = None, timeout: float = TIMEOUT_SECONDS):
-        """Read the URL. QueryError: it is none, or the certificates cannot be read."""
+        """Read the URL. AddressError: it is none, or the certificates cannot be read."""
         base, credentials = _split(url)
         self.url = base
         self.timeout = timeout
@@ -92,7 +96,7 @@ class Server:
         try:
             context = ssl.create_default_context(cafile=None if ca is None else str(ca))
         except OSError as error:
-            raise QueryError(f"--ca {ca}: {error.strerror or error}") from None
+            raise AddressError(f"--ca {ca}: {error.strerror or error}") from None
         self._opener = _opener(context)
 
     def instant(self, query: str) -> Answer:
@@ -135,15 +139,15 @@ def _split(url: str) -> tuple[str, bytes | None]:
         parts = urllib.parse.urlsplit(url.strip())
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise QueryError(f"the URL cannot be read: {error}") from None
+        raise AddressError(f"the URL cannot be read: {error}") from None
     if parts.scheme not in {"http", "https"} or not host:
-        raise QueryError("give the server as http://HOST:PORT or https://HOST:PORT")
+        raise AddressError("give it as http://HOST:PORT or https://HOST:PORT")
     if parts.query or parts.fragment:
-        raise QueryError("the URL of the server has no ?query and no #fragment")
+        raise AddressError("the URL of the server has no ?query and no #fragment")
     shown = f"[{host}]" if ":" in host else host
     place = shown if port is None else f"{shown}:{port}"
     if not place.isascii() or any(char.isspace() for char in place + parts.path):
-        raise QueryError("the URL of the server holds characters that no URL may")
+        raise AddressError("the URL of the server holds characters that no URL may")
     base = f"{parts.scheme}://{place}{parts.path.rstrip('/')}"
     if parts.username:
         user, password = (

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import make_wsgi_app
+from prometheus_client import CONTENT_TYPE_LATEST, make_wsgi_app
 from prometheus_client.registry import CollectorRegistry
 
 from topsmon.exporters.address import Address
@@ -33,6 +33,7 @@ MOST_CLIENTS = 32
 POLL_SECONDS = 0.1
 """How long `stop` may take."""
 REALM = 'Basic realm="topsmon", charset="UTF-8"'
+METRICS_TEXT = ("Content-Type", CONTENT_TYPE_LATEST)
 TEXT = ("Content-Type", "text/plain; charset=utf-8")
 
 
@@ -68,6 +69,9 @@ def application(registry: CollectorRegistry, credentials: bytes | None = None) -
         if environ.get("PATH_INFO") != "/metrics":
             start("404 Not Found", [TEXT])
             return [b"topsmon: the metrics are at /metrics\n"]
+        if environ.get("REQUEST_METHOD") == "HEAD":
+            start("200 OK", [METRICS_TEXT])
+            return []
         environ["QUERY_STRING"] = ""  # name[]= would ask for a filter that there is none of
         try:
             found: Iterable[bytes] = metrics(environ, start)

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import tempfile
 from pathlib import Path
 
 from prometheus_client import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
+from topsmon.files import check_replaceable, replace
+
 SUFFIX = ".prom"
 """node_exporter reads files that end so, and no others."""
+BEGINNINGS = (b"# HELP topsmon_", b"# TYPE topsmon_", b"topsmon_")
+"""A file that begins otherwise was not written here."""
+
+
+def check(path: Path) -> None:
+    """Raise NotReplacedError where the file may not be written; see `check_replaceable`."""
+    check_replaceable(
+        path, lambda content: content.startswith(BEGINNINGS), "file of topsmon's metrics"
+    )
 
 
 def write(path: Path, registry: CollectorRegistry) -> None:
-    """Replace the file in one step: readers see the old one or the new one. Raises OSError.
+    """Replace the file in one step. Raises NotReplacedError and OSError.
 
     Everybody may read it, since node_exporter runs as another user.
     """
     content = generate_latest(registry)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-        temporary.chmod(0o644)
-        temporary.replace(path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
+    check(path)
+    replace(path, content, 0o644)

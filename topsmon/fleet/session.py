@@ -12,6 +12,7 @@ from topsmon import events
 from topsmon.diagnosis import diagnose
 from topsmon.fleet.host_view import LinkCondition
 from topsmon.fleet.state import FleetState
+from topsmon.fleet.trouble import outage_finding
 from topsmon.state import State
 from topsmon.units import PRECISIONS
 
@@ -73,6 +74,8 @@ class FleetSession:
         if self.host is None:
             return ()
         now = time.monotonic()
+        if self.fleet.outage is not None:
+            return (outage_finding(self.fleet, self.fleet.outage, now, time.time()),)
         key = (self.host, self.state.version, int(now * 2))
         before = self._findings_key
         if key != before and (key[0] != before[0] or key[2] != before[2]):

@@ -8,6 +8,7 @@ Times are this process's monotonic clock, so that ages are right whatever clock 
 from __future__ import annotations
 
 from collections.abc import Container
+from typing import NamedTuple
 
 from topsmon import events
 from topsmon.fleet import aggregate as aggregates
@@ -26,6 +27,17 @@ GONE_INTERVALS = 30
 GONE_SECONDS = 15.0
 
 
+class Outage(NamedTuple):
+    """What all hosts are known from does not answer: nothing is said about the hosts themselves.
+
+    `since` is our monotonic clock.
+    """
+
+    server: str
+    problem: str
+    since: float
+
+
 class FleetState:
     """Everything that is known of many hosts now.
 
@@ -38,6 +50,7 @@ class FleetState:
         self.version = 0
         self.boards = BoardPool()
         self.ceilings = CeilingsPool()
+        self.outage: Outage | None = None
         self._open: dict[str, State] = {}
         self._latest = 0.0
         self._interval = interval
@@ -89,6 +102,8 @@ class FleetState:
         """The same for a host's view."""
         if view.link not in {"live", "stale"}:
             return view.link
+        if self.outage is not None:
+            return "stale"
         interval = self.interval
         if interval is None or view.seen is None:
             return view.link

@@ -6,14 +6,15 @@ from typing import Any
 
 import msgspec
 
+from topsmon import __version__
 from topsmon.fleet.aggregate import Aggregate
 from topsmon.fleet.metrics import METRICS
 from topsmon.fleet.state import FleetState
 from topsmon.fleet.trouble import Sieve, Trouble
-from topsmon.fleet.words import rates_words, watts_words
+from topsmon.fleet.words import counted, rates_words, watts_words
 from topsmon.units import NOT_AVAILABLE, PRECISIONS, percent, plain
 
-SCHEMA = "topsmon.fleet/1"
+SCHEMA = "topsmon.fleet-snapshot/1"
 WORST = 10
 TROUBLES_SHOWN = 20
 
@@ -25,7 +26,8 @@ def text(fleet: FleetState, now: float, *, ascii_only: bool = False) -> str:
     """
     totals = fleet.totals(now)
     counts = ", ".join(f"{count} {name}" for name, count in sorted(totals.hosts.items()))
-    lines = [f"{len(fleet.hosts)} hosts ({counts}), {totals.live_devices} live devices"]
+    live = counted(totals.live_devices, "live device")
+    lines = [f"{counted(len(fleet.hosts), 'host')} ({counts}), {live}"]
     if totals.devices != totals.live_devices:
         lines[0] += f" of {totals.devices}"
     label = PRECISIONS[totals.precision].label
@@ -35,16 +37,16 @@ def text(fleet: FleetState, now: float, *, ascii_only: bool = False) -> str:
     else:
         lines.append(
             f"{label} {rates_words(achieved, ceiling, PRECISIONS[totals.precision].unit)}"
-            f" ({percent(achieved / ceiling)}) on {totals.measured} devices"
+            f" ({percent(achieved / ceiling)}) on {counted(totals.measured, 'device')}"
         )
     watts = totals.power_watts
-    known = f" on {totals.powered} devices" if watts is not None else ""
+    known = f" on {counted(totals.powered, 'device')}" if watts is not None else ""
     lines.append(f"power {NOT_AVAILABLE if watts is None else watts_words(watts)}{known}")
     head = f"{'':<18}" + "".join(f"{name:>10}" for name in ("min", "5%", "median", "95%", "max"))
     lines += ["", head + f"{'devices':>10}"]
     lines += [_row(fleet.aggregate(key, now, worst=0)) for key in METRICS]
     troubles = Sieve().update(fleet, now)
-    lines += ["", f"{len(troubles)} troubles" if troubles else "nothing stands out"]
+    lines += ["", counted(len(troubles), "trouble") if troubles else "nothing stands out"]
     lines += [_trouble(trouble) for trouble in troubles[:TROUBLES_SHOWN]]
     if len(troubles) > TROUBLES_SHOWN:
         lines.append(f"and {len(troubles) - TROUBLES_SHOWN} more")
@@ -69,6 +71,7 @@ def to_json(fleet: FleetState, now: float) -> bytes:
     totals = fleet.totals(now)
     document: dict[str, Any] = {
         "schema": SCHEMA,
+        "version": __version__,
         "hosts": [
             {
                 "host": view.name,

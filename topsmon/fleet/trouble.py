@@ -16,7 +16,8 @@ from topsmon.fleet.aggregate import quantile
 from topsmon.fleet.boards import Board
 from topsmon.fleet.device_view import DeviceView
 from topsmon.fleet.host_view import HostView, LinkCondition
-from topsmon.fleet.state import FleetState
+from topsmon.fleet.state import FleetState, Outage
+from topsmon.fleet.words import counted
 from topsmon.units import PRECISIONS, duration, percent, plain
 
 SECONDS = 1.0
@@ -30,6 +31,7 @@ BUSY = 0.9
 SLOW_LOOKS = 5
 """So many looks in a row a clock must stand low: phases of a job pass."""
 CONNECTING_SECONDS = 10.0
+ASKED_AGAIN = "It is the server that is silent, not the hosts; topsmon goes on asking it."
 
 
 class Trouble(NamedTuple):
@@ -76,7 +78,13 @@ class Sieve:
             self.references = references(live)
         self._looks += 1
         known = self.references
-        found = [trouble for view, condition in hosts for trouble in _host(view, condition, now)]
+        found = [
+            trouble
+            for view, condition in hosts
+            if fleet.outage is None or condition != "stale"
+            for trouble in _host(view, condition, now)
+        ]
+        found += [outage_trouble(fleet, fleet.outage, now)] if fleet.outage is not None else []
         for view in live:
             for device in view.shown:
                 if not _is_quiet(device, known):
@@ -92,6 +100,29 @@ class Sieve:
     def of(self, host: str, device: DeviceView) -> Trouble | None:
         """The worst of one device, else of its host."""
         return self.worst.get((host, device.key)) or self.worst.get((host, ""))
+
+
+def outage_trouble(fleet: FleetState, outage: Outage, now: float) -> Trouble:
+    """The one trouble of a fleet whose server does not answer, with the age of what is shown."""
+    seen = [view.seen for view in fleet.hosts.values() if view.seen is not None]
+    age = f"; all numbers are {duration(now - max(seen))} old" if seen else "; nothing is known yet"
+    return Trouble(outage.server, None, "fail", "STALE", plain(outage.problem, 200) + age)
+
+
+def outage_finding(fleet: FleetState, outage: Outage, now: float, wall: float) -> events.Finding:
+    """The same as a finding. `wall` is epoch time in s."""
+    trouble = outage_trouble(fleet, outage, now)
+    return events.Finding(
+        time=wall,
+        monotonic=now,
+        source=outage.server,
+        code="fleet-server",
+        severity=trouble.severity,
+        word=trouble.word,
+        title=f"{outage.server} does not answer",
+        cause=trouble.text,
+        remedy=ASKED_AGAIN,
+    )
 
 
 def badness(trouble: Trouble) -> tuple[int, int]:
@@ -216,7 +247,7 @@ def _with_xid(device: DeviceView, text: str) -> str:
 
 def _memory_words(sample: events.DeviceSample) -> str:
     if sample.ecc_uncorrected_volatile:
-        return f"{sample.ecc_uncorrected_volatile} uncorrectable memory errors"
+        return counted(sample.ecc_uncorrected_volatile, "uncorrectable memory error")
     return "a memory row could not be remapped"
 
 
@@ -260,7 +291,7 @@ def _throttled(view: HostView, device: DeviceView, mask: int) -> Iterator[Troubl
         return
     sample = device.sample
     heat = sample.temperature_celsius if sample is not None else None
-    degrees = f" at {heat:.0f} C" if heat is not None else ""
+    degrees = f" at {heat:.0f} °C" if heat is not None else ""
     word = "HOT" if mask & clock_events.THERMAL else "SLOW"
     yield _of(view, device, "fail", word, clock_events.names(mask) + degrees)
 

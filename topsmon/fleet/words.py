@@ -5,6 +5,11 @@ from __future__ import annotations
 from topsmon.units import significant
 
 
+def counted(count: int, noun: str) -> str:
+    """A count with its noun: "1 host", "2 hosts"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def watts_words(watts: float) -> str:
     """Power of many devices: "655 W", "24.3 kW", "6.50 MW"."""
     if watts < 1e4:

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from topsmon.distributed.environment import Placement
-from topsmon.launcher import torchrun
+from topsmon.launcher import folders, torchrun
 from topsmon.launcher.document import (
     INTERRUPTED,
     RankReport,
@@ -52,8 +50,9 @@ class LaunchError(Exception):
 class Job:
     """What to start. `place`: this process is a rank itself; else torchrun starts `ranks_here`.
 
-    `limit_seconds` bounds everything, `stage_seconds` each operation of the ranks. `judge` turns
-    what rank 0 has told into an exit code, after it has shown it.
+    `limit_seconds` bounds everything, of which `spent_seconds` are over already;
+    `stage_seconds` bounds each operation of the ranks. `judge` turns what rank 0 has told into an
+    exit code, after it has shown it.
     """
 
     python: str
@@ -66,6 +65,7 @@ class Job:
     threads: int | None = None
     largest_bytes: int | None = None
     limit_seconds: float = 120.0
+    spent_seconds: float = 0.0
     stage_seconds: float = 30.0
     progress: Callable[[Mapping[int, RankReport]], None] = lambda _: None
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -95,12 +95,9 @@ class Outcome:
 
 def measure(job: Job) -> Outcome:
     """Run the ranks to their end. Raises LaunchError."""
-    folder = Path(tempfile.mkdtemp(prefix="topsmon-ranks-"))
-    try:
-        with _interruptible() as interruption:
-            return _Launch(job, folder, interruption).run()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    folders.sweep()
+    with folders.temporary() as folder, _interruptible() as interruption:
+        return _Launch(job, folder, interruption).run()
 
 
 class _Interruption:
@@ -132,7 +129,7 @@ class _Launch:
         self._job = job
         self._folder = folder
         self._interruption = interruption
-        self._deadline = time.monotonic() + job.limit_seconds
+        self._deadline = time.monotonic() + job.limit_seconds - job.spent_seconds
         self._log = folder / "log"
 
     def run(self) -> Outcome:

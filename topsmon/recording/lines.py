@@ -14,6 +14,9 @@ import zstandard
 from topsmon.events import MAX_LINE_BYTES
 
 MAGIC = b"\x28\xb5\x2f\xfd"
+LAST_BLOCK = b"\x01\x00\x00"
+CHECKSUM_BYTES = 4
+"""RFC 8878, 3.1.1: a frame's last block, here without content, and the checksum after it."""
 FED_BYTES = 1024
 """Compressed bytes decoded at a time: a hostile file makes at most 32 MiB of them."""
 WINDOW_BYTES = 64 << 20
@@ -29,13 +32,21 @@ ENTRY_BYTES = 1 << 20
 class Losses:
     """What of a recording could not be read: bytes of its files, and lines.
 
-    `cut` says that the end is missing, as after a kill or while it is still being written.
+    `cut` says that the end is missing, as after a kill or while it is still being written: not of
+    a file whose end is there, however damaged it is before.
     """
 
     damaged_bytes: int = 0
     cut_bytes: int = 0
     long_lines: int = 0
     cut: bool = False
+
+
+def begins_like(path: Path, beginning: bytes) -> bool:
+    """Tell whether a file is compressed, or begins so, as far as it goes; raises OSError."""
+    with open_regular(path) as file:
+        head = file.read(len(beginning))
+    return bool(head) and (head.startswith(MAGIC) or beginning.startswith(head))
 
 
 class Line(NamedTuple):
@@ -105,15 +116,17 @@ def _decoded(file: BinaryIO, losses: Losses) -> Iterator[_Piece]:
             fed += frame.end - offset
             offset, broken = frame.end, False
             continue
-        if frame.state == "cut":
-            losses.cut = True
-            return
-        # Damage may show only after the frame's true end: search from its beginning.
+        # Damage may show only after the frame's true end, or make the frame swallow all that
+        # follows and want more: search from its beginning.
         fed += 2 * (frame.good - offset) + FED_BYTES
         following = _next_frame(file, offset + len(MAGIC))
         if following is None or fed > MOST_READ_AGAIN * size:
-            losses.cut_bytes += size - min(frame.good, size)
-            losses.cut = True
+            ended = _ends_whole(file, size)
+            losses.cut |= not ended
+            if frame.state == "damaged":
+                losses.cut_bytes += size - min(frame.good, size)
+            elif ended:
+                losses.cut_bytes += size - offset
             return
         losses.damaged_bytes += following - offset
         offset, broken = following, True
@@ -186,6 +199,12 @@ def _next_frame(file: BinaryIO, offset: int) -> int | None:
     return None
 
 
+def _ends_whole(file: BinaryIO, size: int) -> bool:
+    """Tell whether the end of a frame is there, as the writer leaves it: an empty last block."""
+    file.seek(max(size - len(LAST_BLOCK) - CHECKSUM_BYTES, 0))
+    return file.read(len(LAST_BLOCK)) == LAST_BLOCK
+
+
 def _size(file: BinaryIO) -> int:
     return os.fstat(file.fileno()).st_size
 
@@ -220,7 +239,7 @@ class _Splitter:
                 yield Line(content, entry)
                 entry = None
             self._limit()
-        if self._begun:
+        if self._begun and not self._losses.damaged_bytes + self._losses.cut_bytes:
             self._losses.cut = True
 
     def _limit(self) -> None:

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import zstandard
 
+from topsmon.recording import lock
+
 LEVEL = 3
-FRAME_SECONDS = 60.0
+FRAME_SECONDS = 10.0
 """A new zstd frame begins this often: there a reader may enter, or go on after damage."""
 
 
@@ -33,9 +35,11 @@ class Part:
 
     @classmethod
     def create(cls, path: Path, *, compressed: bool) -> Part:
-        """Create the file, for its owner alone; OSError where anything of that name exists."""
+        """Create the file, for its owner alone, and lock it; OSError where the name is taken."""
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-        return cls(os.open(path, flags, 0o600), compressed=compressed)
+        handle = os.open(path, flags, 0o600)
+        lock.hold(handle)
+        return cls(handle, compressed=compressed)
 
     @property
     def waiting_bytes(self) -> int:

@@ -12,8 +12,9 @@ from typing import NamedTuple
 
 from topsmon import events
 from topsmon.recording import names
-from topsmon.recording.lines import Losses, read_lines
-from topsmon.recording.writer import RecordingError
+from topsmon.recording.lines import Losses, begins_like, read_lines
+from topsmon.recording.outputs import WRONG_NAME
+from topsmon.recording.writer import RecordingError, WrongNameError
 
 OWN = b'{"type":"recording"'
 HELLO = b'{"type":"hello"'
@@ -75,9 +76,10 @@ class RecordingReader:
             self.files = _of_one_recording(names.parts(path))
             self._sizes = [file.stat().st_size for file in self.files]
         except OSError as error:
-            raise RecordingError(f"{path}: {error.strerror or error}") from error
+            kind = WrongNameError if error.errno in WRONG_NAME else RecordingError
+            raise kind(f"{path}: {error.strerror or error}") from error
         if not self.files:
-            raise RecordingError(f"{path}: no such file")
+            raise WrongNameError(f"{path}: no such file")
         self.path = path
         self.decoder = events.LineDecoder()
         self.read_ratio = 0.0
@@ -99,6 +101,12 @@ class RecordingReader:
                     "one; update topsmon to read it"
                 )
             return event
+        cut = self._losses.cut and not self._losses.damaged_bytes + self._losses.cut_bytes
+        if cut and begins_like(self.files[0], HELLO):
+            raise RecordingError(
+                f"{self.path} begins like a recording and holds nothing yet that can be read "
+                "(killed as it began, or still being written)"
+            )
         size = "it is empty" if not any(self._sizes) else "its first line is no event of topsmon"
         raise RecordingError(f"{self.path} is no recording: {size}")
 

@@ -20,8 +20,9 @@ from pathlib import Path
 
 from topsmon import __version__, events
 from topsmon.devices.stamp import stamp
-from topsmon.recording import names
+from topsmon.recording import lock, names
 from topsmon.recording.known import known_events
+from topsmon.recording.outputs import WRONG_NAME
 from topsmon.recording.part import Part
 from topsmon.state import State
 
@@ -40,6 +41,10 @@ class RecordingError(Exception):
     """A recording that cannot be begun or read: one line for the user."""
 
 
+class WrongNameError(RecordingError):
+    """What the user named is not there, or is taken: another name would do."""
+
+
 @dataclass(frozen=True)
 class Limits:
     """How large one file of a recording may become, in bytes, and how many are kept."""
@@ -52,13 +57,15 @@ class Limits:
 class Condition:
     """How a recording stands: bytes on the disk in all its files, and what is wrong, if anything.
 
-    `lost_lines` could not be written; `problem` is the disk's present one in words.
+    `lost_lines` could not be written; `problem` is the disk's present one in words. All that came
+    until `written` (monotonic time in s, None: nothing yet) is on the disk.
     """
 
     size: int = 0
     part: int = 1
     lost_lines: int = 0
     problem: str | None = None
+    written: float | None = None
 
 
 class RecordingWriter:
@@ -89,6 +96,7 @@ class RecordingWriter:
         self._compressed = names.is_compressed(path)
         self._waiting: deque[events.AnyEvent] = deque()
         self._head_bytes = self._lost = self._refused = 0
+        self._written: float | None = None
         self._closing = threading.Event()
         self._file = _create(path, compressed=self._compressed, force=force)
         for event in known:
@@ -151,6 +159,7 @@ class RecordingWriter:
     def _append(self, found: Sequence[events.AnyEvent]) -> bool:
         """Write events after what still waits; False where the disk does not take them."""
         found, self._again = [*self._again, *found], []
+        came = time.monotonic()
         try:
             self._file.append([events.encode(event) for event in found], time.monotonic())
         except OSError as error:
@@ -159,6 +168,7 @@ class RecordingWriter:
                 self._again = [*self._head(known_events(self._state)), lost]
             self._report(_words(error))
             return False
+        self._written = came
         self._report(None)
         return True
 
@@ -173,6 +183,7 @@ class RecordingWriter:
             part=self._part,
             lost_lines=self._lost,
             problem=problem,
+            written=self._written,
         )
 
     def _rotate(self) -> None:
@@ -228,8 +239,11 @@ class RecordingWriter:
         )
 
 
-def _create(path: Path, *, compressed: bool, force: bool) -> Part:
-    """Create the first file; what has its name, or is an older part of it, goes if `force`."""
+def check_name(path: Path, *, force: bool) -> list[Path]:
+    """Return the files that `force` lets a new recording of this name replace.
+
+    Raises RecordingError where it may not begin: names are taken, or are being recorded into.
+    """
     try:
         taken = [
             other
@@ -238,13 +252,29 @@ def _create(path: Path, *, compressed: bool, force: bool) -> Part:
         ]
         for other in taken:
             if not force:
-                raise RecordingError(f"{other} exists; name another file, or use --force")
+                raise WrongNameError(f"{other} exists; name another file, or use --force")
             if not stat.S_ISREG(other.lstat().st_mode):
-                raise RecordingError(f"{other} is no regular file and is not written over")
+                raise WrongNameError(f"{other} is no regular file and is not written over")
+            if lock.is_being_written(other):
+                raise WrongNameError(f"{other} is being recorded; name another file")
+    except OSError as error:
+        raise _refusal(path, error) from error
+    return taken
+
+
+def _create(path: Path, *, compressed: bool, force: bool) -> Part:
+    """Create the first file; what has its name, or is an older part of it, goes if `force`."""
+    try:
+        for other in check_name(path, force=force):
             other.unlink()
         return Part.create(path, compressed=compressed)
     except OSError as error:
-        raise RecordingError(f"{path}: {error.strerror or error}") from error
+        raise _refusal(path, error) from error
+
+
+def _refusal(path: Path, error: OSError) -> RecordingError:
+    kind = WrongNameError if error.errno in WRONG_NAME else RecordingError
+    return kind(f"{path}: {error.strerror or error}")
 
 
 def _words(error: OSError) -> str:

@@ -68,6 +68,12 @@ class CheckDocument(msgspec.Struct, frozen=True, kw_only=True, rename={"format":
     balance: Balance | None = None
 
 
+class _Head(msgspec.Struct, rename={"format": "schema"}):
+    """What says that a document is one."""
+
+    format: str
+
+
 _encoder = msgspec.json.Encoder()
 _decoder: msgspec.json.Decoder[CheckDocument] = msgspec.json.Decoder(CheckDocument)
 
@@ -86,6 +92,15 @@ def from_json(content: bytes) -> CheckDocument:
     if document.format != SCHEMA:
         raise ValueError(f"a result in the format {document.format!r}, not {SCHEMA!r}")
     return document
+
+
+def is_document(content: bytes) -> bool:
+    """Tell whether this is a result of topsmon check, of whatever version."""
+    try:
+        head = msgspec.json.decode(content, type=_Head)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return head.format.startswith(SCHEMA.rpartition("/")[0] + "/")
 
 
 def counts(document: CheckDocument) -> dict[str, int]:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from topsmon import events, units
+from topsmon import __version__, events, units
 from topsmon.report.bounds import BYTES_PER_VALUE, Peak, peaks
 from topsmon.report.counted import (
     Count,
@@ -22,6 +22,7 @@ from topsmon.report.counted import (
     total_times,
 )
 
+SCHEMA = "topsmon.flops/1"
 NARROWEST = 80
 SHORTEST_PATH = 16
 GAP = "  "
@@ -272,7 +273,8 @@ def to_json(count: Count, device: Device) -> bytes:
     Units are in the keys; null is "not known", and `unavailable` says why.
     """
     found = peaks(device.ceilings)
-    document: dict[str, Any] = msgspec.to_builtins(count)
+    told: dict[str, Any] = msgspec.to_builtins(count)
+    document: dict[str, Any] = {**told, "schema": SCHEMA, "version": __version__}
     both = count.total.forward + count.total.backward
     document["total"]["forward_and_backward"] = msgspec.to_builtins(both)
     document["total"]["flops_per_byte_forward"] = count.total.forward.intensity

@@ -12,6 +12,7 @@ from topsmon.report import once
 from topsmon.report.columns import wrap
 from topsmon.units import plain
 
+SCHEMA = "topsmon.hosts/1"
 SCHEMA_VERSION = 1
 """Raised when a key of the document changes its meaning or goes."""
 
@@ -35,6 +36,8 @@ def text(readings: Sequence[HostReading], *, ascii_only: bool) -> str:
 def to_json(readings: Sequence[HostReading]) -> bytes:
     """Return one JSON document: per host its snapshot, or null and the problem in words."""
     document = {
+        "schema": SCHEMA,
+        "version": __version__,
         "schema_version": SCHEMA_VERSION,
         "topsmon_version": __version__,
         "hosts": [

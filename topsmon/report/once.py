@@ -34,6 +34,7 @@ from topsmon.units import (
     watts,
 )
 
+SCHEMA = "topsmon.once/1"
 SCHEMA_VERSION = 1
 """Raised when a key of the JSON snapshot changes its meaning or goes."""
 WIDTH = 80
@@ -269,6 +270,8 @@ def to_json(state: State, findings: Findings, now: float, *, wall: float | None 
     wall = time.time() if wall is None else wall
     severities = {finding.severity for finding in findings}
     document = {
+        "schema": SCHEMA,
+        "version": __version__,
         "schema_version": SCHEMA_VERSION,
         "topsmon_version": __version__,
         "time_unix_seconds": wall,

@@ -8,12 +8,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from topsmon import events, units
+from topsmon import __version__, events, units
 from topsmon.ceilings import boards, held
 from topsmon.ceilings.database import Board
 from topsmon.ceilings.gpu import for_board
 from topsmon.ceilings.lookup import askable_names, boards_asked_for, near_names
 
+SCHEMA = "topsmon.specs/1"
 SCHEMA_VERSION = 1
 NARROWEST = 40
 ADD_A_BOARD = "To add a board: topsmon/ceilings/boards.toml, explained in CONTRIBUTING.md."
@@ -108,6 +109,8 @@ def specs_json(
     """Return the ceilings as one JSON object; units are in the keys, null is "not known"."""
     board = _board(ceilings)
     document = {
+        "schema": SCHEMA,
+        "version": __version__,
         "schema_version": SCHEMA_VERSION,
         "name": _name(ceilings, device),
         "device": ceilings.device,

@@ -11,7 +11,10 @@ import msgspec
 from topsmon import events
 from topsmon.diagnosis import mfu, of_run
 from topsmon.diagnosis.training import ranks_text
-from topsmon.diagnosis.training.words import counted, number_text, scale_text
+from topsmon.diagnosis.training.ending import shortened
+from topsmon.diagnosis.training.other_ranks import rank_word, suffers
+from topsmon.diagnosis.training.words import counted, number_text, scale_text, seconds_text
+from topsmon.report import profile_lines
 from topsmon.report.columns import pad, wrap
 from topsmon.run_state import RunState
 from topsmon.state import State
@@ -34,6 +37,8 @@ STEPS_FOR_A_MEAN = 1000
 """Before so many steps the recorder's mean cost a step is mostly that of its beginning."""
 OF_THE_RUN = frozenset({"run-failed", "run-killed", "run-gone"})
 """How a run ended is said beside its name; its verdict is about its training."""
+NOTES = ("scaler-bf16", "scaler-disabled", "backward-overflow", "scheduler-ahead")
+"""Codes of notes that the verdict on a healthy run ends with."""
 
 Findings = Sequence[events.Finding]
 
@@ -49,15 +54,20 @@ def verdict(run: RunState, findings: Findings) -> str:
         more = f" (+{len(training) - 1} more)" if len(training) > 1 else ""
         return plain(f"{training[0].word}: {training[0].title}{more}", 300)
     sample = run.sample
+    state = next((one for one in findings if one.code in {*OF_THE_RUN, "run-silent"}), None)
+    if sample is None and state is not None:
+        return plain(state.title, 300)
     if sample is None:
         return "ended before its first step" if run.ended else "no step seen yet"
-    return _healthy(run, sample, findings)
+    words = _healthy(run, sample, findings)
+    return f"{plain(state.title, 200)}; until then {words}" if state is not None else words
 
 
 def _healthy(run: RunState, sample: events.RunSample, findings: Findings) -> str:
     scaler, totals = run.identity.scaler, sample.totals
     scaled = scaler is not None and scaler.enabled
     past = next((one for one in findings if " was " in one.title or " were " in one.title), None)
+    past = past or next((one for one in findings if one.code in NOTES), None)
     if not scaled:
         kind = "BF16" if sample.autocast == "bf16" else "no mixed precision"
         loss = f"loss {number_text(sample.loss)}" if sample.loss is not None else "loss not seen"
@@ -71,7 +81,7 @@ def _healthy(run: RunState, sample: events.RunSample, findings: Findings) -> str
 
 def _skips(totals: events.RunTotals) -> str:
     if not totals.skipped:
-        return f"no step of {totals.steps:,} skipped"
+        return f"no step of {totals.steps:,} skipped" if totals.steps > 1 else "no step skipped"
     calibration = 0 if totals.nonfinite_losses else totals.calibration_skips
     later = totals.skipped - calibration
     reasons = []
@@ -95,6 +105,7 @@ def summary(runs: Sequence[RunState], state: State, now: float, *, ascii_only: b
 
 def _block(ranks: list[RunState], state: State, now: float) -> list[str]:
     judged = [(run, of_run(state, run.key, now)) for run in ranks]
+    judged.sort(key=lambda pair: suffers(state, pair[0]))
     worst, findings = min(judged, key=lambda pair: _badness(pair[1]))
     lines = wrap(_heading(ranks), WIDTH, rest=2)
     of = f"{ranks_text([worst])}: " if len(ranks) > 1 else ""
@@ -122,13 +133,30 @@ def _heading(ranks: list[RunState]) -> str:
     who = f"PID {first.identity.pid}" if len(ranks) == 1 else ranks_text(ranks)
     devices = list(dict.fromkeys(run.identity.torch_device or "" for run in ranks))
     where = devices[0] if len(devices) == 1 else f"{len(devices)} devices"
-    conditions = "; ".join(dict.fromkeys(_condition(run) for run in ranks))
+    conditions = _conditions(ranks)
     return plain("  ".join(part for part in (first.name, who, where, conditions) if part), 400)
 
 
+def _conditions(ranks: Sequence[RunState]) -> str:
+    """How the ranks are; where they differ, which are how, without their last words."""
+    told = list(dict.fromkeys(_condition(run) for run in ranks))
+    if len(told) == 1:
+        return told[0]
+    alike: dict[str, list[RunState]] = {}
+    for run in ranks:
+        alike.setdefault(_state(run), []).append(run)
+    if len(alike) == 1:
+        return next(iter(alike))
+    return "; ".join(f"{ranks_text(runs)} {state}" for state, runs in alike.items())
+
+
 def _condition(run: RunState) -> str:
-    detail = run.status.detail if run.status is not None else ""
-    return f"{run.condition}, {detail}" if detail else run.condition
+    detail = shortened(run.status.detail) if run.status is not None else ""
+    return f"{_state(run)}, {detail}" if detail else _state(run)
+
+
+def _state(run: RunState) -> str:
+    return "interrupted" if run.interrupted else run.condition
 
 
 def _alike(
@@ -159,17 +187,17 @@ def _finding(finding: events.Finding, who: str) -> list[str]:
 
 
 def _rank_line(run: RunState) -> str:
-    sample, rank = run.sample, run.identity.rank
-    who = f"rank {rank}" if rank is not None else f"PID {run.identity.pid}"
+    sample = run.sample
+    who = rank_word(run)
     if sample is None:
-        return f"  {pad(who, HEAD)}no step  {run.condition}"
-    parts = [counted(sample.step, "step"), _seconds(sample.window.step_seconds)]
+        return f"  {pad(who, HEAD)}no step  {_state(run)}"
+    parts = [counted(sample.step, "step"), seconds_text(sample.window.step_seconds)]
     if sample.scale is not None:
         parts.append(f"scale {scale_text(sample.scale)}")
         parts.append(f"{sample.totals.skipped:,} skipped")
     if sample.loss is not None:
         parts.append(f"loss {number_text(sample.loss)}")
-    return f"  {pad(who, HEAD)}{', '.join(parts)}, {run.condition}"[:WIDTH]
+    return f"  {pad(who, HEAD)}{', '.join(parts)}, {_state(run)}"[:WIDTH]
 
 
 def _facts(run: RunState, state: State) -> Iterator[tuple[str, str]]:
@@ -181,7 +209,7 @@ def _facts(run: RunState, state: State) -> Iterator[tuple[str, str]]:
     yield "steps", _steps(sample)
     yield "loss", _loss(sample)
     if sample.scale is not None or totals.scale_lowest is not None:
-        low, high = scale_text(totals.scale_lowest), scale_text(totals.scale_highest)
+        low, high = scale_text(totals.scale_lowest), scale_text(run.scale_highest)
         longest = f"longest streak {totals.longest_skip_streak:,}"
         grown = counted(totals.growths, "growth")
         scale = f"{scale_text(sample.scale)} ({low} to {high})"
@@ -191,7 +219,7 @@ def _facts(run: RunState, state: State) -> Iterator[tuple[str, str]]:
         yield "gradients", norm
     speed = _speed(window)
     if speed:
-        yield "speed", speed
+        yield "speed", f"N/A: {mfu.NO_STEP}" if run.condition == "silent" else speed
     yield "MFU", mfu.words(mfu.of_run(state, run))
     if run.joules_per_step is not None:
         token = run.joules_per_token
@@ -200,6 +228,7 @@ def _facts(run: RunState, state: State) -> Iterator[tuple[str, str]]:
     if sample.memory_bytes is not None or sample.memory_peak_bytes is not None:
         peak = binary_bytes(sample.memory_peak_bytes)
         yield "memory", f"{binary_bytes(sample.memory_bytes)}, peak {peak}"
+    yield from profile_lines.facts(run)
     if totals.recorder_seconds > 0 and totals.steps:
         yield "recorder", _recorder(totals)
     if run.identity.limits:
@@ -210,20 +239,14 @@ def _steps(sample: events.RunSample) -> str:
     window = sample.window
     parts = [f"{sample.step:,}"]
     if window.step_seconds is not None:
-        parts.append(f"{_seconds(window.step_seconds)} each")
+        parts.append(f"{seconds_text(window.step_seconds)} each")
         if window.high_step_seconds is not None:
-            parts[-1] += f" (95% within {_seconds(window.high_step_seconds)})"
+            parts[-1] += f" (95% within {seconds_text(window.high_step_seconds)})"
     if window.data_wait_ratio is not None:
         parts.append(f"waits for data {percent(window.data_wait_ratio)}")
     if window.backward_calls_per_step is not None and window.backward_calls_per_step > 1:
         parts.append(f"{window.backward_calls_per_step:.3g} backward calls a step")
     return ", ".join(parts)
-
-
-def _seconds(seconds: float | None) -> str:
-    if seconds is None or not math.isfinite(seconds):
-        return NOT_AVAILABLE
-    return f"{significant(seconds * 1e3)} ms" if seconds < 1 else duration(seconds)
 
 
 def _loss(sample: events.RunSample) -> str:
@@ -274,10 +297,12 @@ def _recorder(totals: events.RunTotals) -> str:
 def lines(state: State, now: float) -> list[str]:
     """One line a run for the snapshot: name, condition, step, verdict; alike ranks are one."""
     alike: dict[tuple[str, ...], list[RunState]] = {}
-    for run in state.ordered_runs():
+    runs = state.ordered_runs()
+    places = {run.group: place for place, run in reversed(list(enumerate(runs)))}
+    for run in sorted(runs, key=lambda run: (places[run.group], suffers(state, run))):
         step = counted(run.sample.step, "step") if run.sample is not None else "no step"
         words = verdict(run, of_run(state, run.key, now))
-        alike.setdefault((run.group, run.condition, step, words), []).append(run)
+        alike.setdefault((run.group, _state(run), step, words), []).append(run)
     found = []
     for (_, condition, step, words), runs in alike.items():
         ended = runs[0].ended_for(now)

@@ -93,6 +93,8 @@ def parse(text: str) -> FleetPlan:
             faults.append((part, value))
         elif not value.isascii() or not value.isdigit():
             raise SimulationError(f"--simulate {text}: {part!r} needs a whole number")
+        elif key in numbers:
+            raise SimulationError(f"--simulate {text}: {key} is given twice")
         else:
             numbers[key] = int(value[:10])
     nodes, gpus = numbers.get("nodes", 0), numbers.get("gpus", 8)
@@ -189,6 +191,14 @@ class SimulatedHost:
             yield device
             yield _ceilings(device)
             yield self._run(stamp, gpu, key)
+            yield events.Processes(
+                time=stamp.wall,
+                monotonic=stamp.monotonic,
+                source=f"{self.name}/{key}",
+                device=key,
+                entries=None,
+                reason="simulated fleet: it plays no processes",
+            )
 
     def _device(self, stamp: Stamp, gpu: int, key: str) -> events.Device:
         return events.Device(

@@ -24,6 +24,7 @@ KEEP_LEAST = 16
 KEEP_SHARE = 1 / 20
 """Rings of ended runs may take this share of their file system: /dev/shm is memory."""
 _NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._-]{0,200}" + re.escape(layout.SUFFIX))
+_PROFILE = r"\.step[0-9]+\.(trace\.json\.gz|operators\.json)"
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,17 @@ def _clean_folder(place: Place, here: Here, *, everything: bool) -> Iterator[Pat
                 path.unlink()
             except OSError:
                 continue
+            _remove_profiles(path)
             yield path
+
+
+def _remove_profiles(ring: Path) -> None:
+    """Remove the profiled steps that lie beside a ring."""
+    profile = re.compile(re.escape(ring.stem) + _PROFILE)
+    with contextlib.suppress(OSError):
+        for path in ring.parent.iterdir():
+            if profile.fullmatch(path.name):
+                path.unlink()
 
 
 def _capacity(place: Place) -> int:

@@ -13,12 +13,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from topsmon.training.places import with_absolute_folder
+
 BOOT = str(Path(__file__).resolve().parent / "recorder" / "boot")
 OFF = "TOPSMON_OFF"
 _PYTHON = re.compile(r"python(\d+(\.\d+)?t?)?\Z")
 _WITH_VALUE = "WX"
 """Python's short options that take a value; after -c and -m the program's own words begin."""
 _SHUT_OUT = "EIS"
+_ENV_WITH_VALUE = frozenset({"-u", "--unset", "-C", "--chdir"})
+_ENV_SHORT = re.compile(r"-[0v]*i[0v]*")
 _FIRST_LINE_BYTES = 256
 
 
@@ -51,8 +55,8 @@ def environment(outer: Mapping[str, str], launch: str, options: Options) -> dict
     inner["PYTHONPATH"] = BOOT + os.pathsep + theirs if theirs else BOOT
     inner["TOPSMON_LAUNCH"] = launch
     inner["TOPSMON_ENTRY"] = "run"
-    if folder := outer.get("TOPSMON_DIR"):
-        inner["TOPSMON_DIR"] = os.path.abspath(folder)  # noqa: PTH100  links stay: they are refused
+    if "TOPSMON_DIR" in outer:
+        inner["TOPSMON_DIR"] = with_absolute_folder(outer)["TOPSMON_DIR"]
     for field, name in _NAMES.items():
         value = getattr(options, field)
         if value:
@@ -81,6 +85,8 @@ def shut_out(words: Sequence[str], path: str, outer: Mapping[str, str]) -> str |
         flag = python_flag(line)
         if flag is not None:
             return f"Python's {flag} keeps it out"
+        if wipes_environment(line):
+            return "env -i takes PYTHONPATH away, by which it gets in"
     return None
 
 
@@ -105,6 +111,22 @@ def python_flag(words: Sequence[str]) -> str | None:
                     next(rest, None)
                 break
     return None
+
+
+def wipes_environment(words: Sequence[str]) -> bool:
+    """True for env(1) that empties the environment before what it starts."""
+    start = next((at for at, word in enumerate(words) if Path(word).name == "env"), None)
+    if start is None:
+        return False
+    rest = iter(words[start + 1 :])
+    for word in rest:
+        if word in _ENV_WITH_VALUE:
+            next(rest, None)
+        elif word in {"-", "--ignore-environment"} or _ENV_SHORT.fullmatch(word):
+            return True
+        elif not word.startswith("-") and "=" not in word:
+            return False
+    return False
 
 
 def _first_line(path: str) -> list[str]:

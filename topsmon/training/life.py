@@ -12,9 +12,13 @@ from topsmon.training.reader import Happening, ProcessFacts
 from topsmon.training.recorder import process
 from topsmon.units import duration
 
-SILENT_SECONDS = 60.0
-SILENT_STEPS = 10.0
+SILENT_SECONDS = 10.0
+SILENT_STEPS = 20.0
 """A run is silent after this long, or this many of its slowest usual steps, whichever is more."""
+SILENT_AT_START_SECONDS = 60.0
+"""While no step's time is known: the first ones compile, and load data."""
+STOPPED_SECONDS = 2.0
+STOPPED = "stopped (Ctrl-Z or SIGSTOP)"
 GONE_SECONDS = 900.0
 GONE_STEPS = 60.0
 """The same for when a run whose process cannot be seen from here counts as ended."""
@@ -104,8 +108,10 @@ def life(
     if alive is None and age > max(GONE_SECONDS, GONE_STEPS * usual):
         words_of_age = f"no step for {duration(age)}; its process is not to be seen from here"
         return Life("gone", last, words_of_age, certain=False)
-    if age > max(SILENT_SECONDS, SILENT_STEPS * usual):
-        return Life("silent", last, certain=alive is not None)
+    stopped = alive is True and age > STOPPED_SECONDS and _stopped(facts, here)
+    least = SILENT_SECONDS if high_step_seconds else SILENT_AT_START_SECONDS
+    if stopped or age > max(least, SILENT_STEPS * usual):
+        return Life("silent", last, STOPPED if stopped else "", certain=alive is not None)
     return Life("running", facts.started, certain=alive is not None)
 
 
@@ -132,6 +138,11 @@ def _ended(end: Happening, exception: Happening | None) -> Life:
 def _exception_words(exception: Happening) -> str:
     name = exception.names[0] if exception.names else "exception"
     return f"{name}: {exception.message}" if exception.message else name
+
+
+def _stopped(facts: ProcessFacts, here: Here) -> bool:
+    found = process.status_of(facts.pid, here.proc)
+    return found is not None and found[0] == "T"
 
 
 def _signalled(pid: int) -> bool:

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from topsmon.training.recorder import folder
+from topsmon.training.recorder import folder, layout
+from topsmon.units import binary_bytes
 
 _OF_USER = re.compile(r"topsmon-([0-9]+)")
 
@@ -37,6 +38,7 @@ def own_places(environment: Mapping[str, str]) -> tuple[Place, ...]:
 
     A simulated machine shows a run only of a folder that was named: it must look alike everywhere.
     """
+    environment = with_absolute_folder(environment)
     named = environment.get(folder.FOLDER_VARIABLE)
     if "TOPSMON_SIMULATED" in environment and not named:
         return ()
@@ -48,6 +50,58 @@ def own_places(environment: Mapping[str, str]) -> tuple[Place, ...]:
     if not named:
         paths = (*paths, f"/run/user/{uid}/topsmon")
     return tuple(Place(path, uid) for path in dict.fromkeys(paths))
+
+
+def with_absolute_folder(environment: Mapping[str, str]) -> Mapping[str, str]:
+    """Return it with the folder that the user names, if any, as seen from here and now."""
+    named = environment.get(folder.FOLDER_VARIABLE)
+    if not named:
+        return environment
+    # Links stay: the folder's check refuses them.
+    return {**environment, folder.FOLDER_VARIABLE: os.path.abspath(named)}  # noqa: PTH100
+
+
+def obstacle(environment: Mapping[str, str]) -> str | None:
+    """Why no run can be recorded in any of this user's folders, in words; None where one can.
+
+    Makes the folder, as a run would.
+    """
+    environment = with_absolute_folder(environment)
+    reasons = []
+    try:
+        for path in folder.candidates(environment, folder.user_id()):
+            reason = _unusable(path)
+            if reason is None:
+                return None
+            reasons.append(reason)
+    except folder.FolderError as error:
+        return str(error)
+    return "; ".join(reasons)
+
+
+def _unusable(path: str) -> str | None:
+    """What keeps a new ring out of a folder."""
+    try:
+        folder.make(path)
+        handle = folder.open_checked(path)
+    except folder.FolderError as error:
+        return str(error)
+    try:
+        space, writable = os.fstatvfs(handle), os.access(path, os.W_OK)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    finally:
+        os.close(handle)
+    if not writable:
+        return f"{path}: cannot be written to (a read-only file system?)"
+    free = space.f_bavail * space.f_frsize
+    if free < layout.FILE_BYTES:
+        return (
+            f"{path}: {binary_bytes(free)} free, a recording takes "
+            f"{binary_bytes(layout.FILE_BYTES)}; make room or name another folder in "
+            f"{folder.FOLDER_VARIABLE}"
+        )
+    return None
 
 
 def _of_others() -> Iterator[Place]:

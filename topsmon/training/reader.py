@@ -282,14 +282,25 @@ def _check(path: Path, handle: int, owner: int) -> None:
     if data[: len(layout.MAGIC)] != layout.MAGIC:
         raise RingReadError(f"{path}: not a ring file")
     if data != coding.preamble():
-        version = layout.PREAMBLE.unpack(data)[1] if len(data) == layout.PREAMBLE.size else "?"
-        raise RingReadError(
-            f"{path}: layout version {version} or damaged; this topsmon reads {layout.VERSION}"
-        )
+        raise RingReadError(f"{path}: {_why_not_read(data)}")
     if status.st_size != layout.FILE_BYTES:
         raise RingReadError(
             f"{path}: {status.st_size} bytes instead of a ring's {layout.FILE_BYTES}: cut off"
         )
+
+
+def _why_not_read(preamble: bytes) -> str:
+    """What is wrong with a preamble that is not this version's."""
+    if len(preamble) < layout.PREAMBLE.size:
+        return "cut off within its preamble"
+    *fields, checksum = layout.PREAMBLE.unpack(preamble)
+    whole = checksum == zlib.crc32(preamble[: -layout.CRC.size])
+    if not whole or fields[1] == layout.VERSION:
+        return "its preamble is damaged"
+    return (
+        f"layout version {fields[1]}, this topsmon reads {layout.VERSION}; "
+        "read it with the topsmon that recorded it"
+    )
 
 
 def _steps(data: bytes) -> list[int]:

@@ -31,7 +31,8 @@ SUBJECT = "runs"
 class TrainingRuns:
     """Finds rings and follows them. `hostname` is the source's name in events.
 
-    `everything`: runs that ended before we began are shown however old or many.
+    `everything`: runs that ended before we began are shown however old or many; `most`: so many
+    of the recent ones, None: all.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class TrainingRuns:
         here: Here | None = None,
         *,
         everything: bool = False,
+        most: int | None = RECENT_RUNS,
     ) -> None:
         environment = os.environ if environment is None else environment
         self._hostname = hostname
@@ -52,6 +54,7 @@ class TrainingRuns:
         self._passed: dict[Path, int] = {}
         self._broken: dict[Path, str] = {}
         self._everything = everything
+        self._most = None if everything else most
         self._problem: str | None = None
         self._next_scan = self._next_clean = 0.0
         self._next_places = time.monotonic() + PLACES_SECONDS
@@ -81,6 +84,10 @@ class TrainingRuns:
         """What could not be read, in words: refused folders and damaged rings."""
         folders = [] if self._problem is None else [self._problem]
         return [*folders, *self._broken.values()]
+
+    def left_out(self) -> int:
+        """How many ended runs were passed over as too old or too many."""
+        return len(self._passed.keys() - self._broken.keys())
 
     def close(self) -> None:
         """Let go of all files."""
@@ -130,7 +137,7 @@ class TrainingRuns:
             if path not in paths:
                 del self._passed[path]
                 self._broken.pop(path, None)
-        recent = set(paths if self._everything else paths[:RECENT_RUNS])
+        recent = set(paths[: self._most])
         for path in reversed(paths):
             if path in self._runs or self._passed.get(path, 0) >= TRIES:
                 continue

@@ -21,8 +21,10 @@ LABEL, VALUE, GAP = 11, 5, 2
 CELL_LEAST, COLUMNS_MOST, BAR_MOST = 26, 4, 24
 FOLDED = 3
 """Bars that are left where there is no room for all; the others become numbers."""
-LINES = 9
-"""Lines for everything that most GPUs tell; fixed, so that nothing jumps as values come and go."""
+STEADY = frozenset({"PCIe", "NVLink", "heat"})
+"""Facts that a GPU always tells or never, so that nothing jumps as the others come and go."""
+OTHERS = 6
+"""Lines for the verdict, the bars, and one of the facts that come and go."""
 MIG_FACTS = 2
 """Lines under the instances of a GPU in MIG mode: its link and its heat."""
 TALL = 7
@@ -39,7 +41,7 @@ def line_count(view: View) -> int:
     if device.identity.mig:
         count = len(device.slices.slices) if device.slices is not None else 0
         return HEADS + max(1, count) + MIG_FACTS
-    return LINES
+    return OTHERS + sum(fact.head in STEADY for fact in facts(view, device))
 
 
 class Activity(Panel):

@@ -85,7 +85,7 @@ HELP = (
     ("up, down, k, j", "select a device; at first it is the one with the worst finding"),
     ("left, right, h, l", "select a precision"),
     ("[, ], t", "rank before, rank after; list every rank, or one row a launch again"),
-    ("Enter", "details of the device: findings, all readings, ceilings, what is not available"),
+    ("Enter", "details of the device: findings, all readings, ceilings, sources"),
     ("b", "measure the device a lot, even where others compute; again: less"),
     ("B", "choose the precisions that are measured"),
     ("Space", "pause sampling and measuring, or go on"),
@@ -127,14 +127,24 @@ REPLAY_KEYS = (
 )
 
 
-def replay_keys() -> list[str]:
-    """Keys of a replay, which go before those of the live screen."""
-    return ["in a replay", *(left(key, 20) + text for key, text in REPLAY_KEYS), "", "else"]
+LIVE_KEYS = frozenset({"5: K", "b", "Space", "+, -", "R"})
+"""Keys of the live screen that do nothing in a replay, or something else."""
 
 
-def help_dialog(first: Iterable[str] = ()) -> TextDialog:
+def replay_help() -> TextDialog:
+    """The help of a replay: its keys, then those that it shares with the live screen."""
+    shared = [
+        (key.removeprefix("left, right, "), text) for key, text in HELP if key not in LIVE_KEYS
+    ]
+    first = ["in a replay", *(left(key, 20) + text for key, text in REPLAY_KEYS), "", "else"]
+    return help_dialog(first, shared)
+
+
+def help_dialog(
+    first: Iterable[str] = (), keys: Iterable[tuple[str, str]] | None = None
+) -> TextDialog:
     """Keys, words and signs; `first` are lines to begin with."""
-    lines = [*first, *(left(key, 20) + text for key, text in HELP)]
+    lines = [*first, *(left(key, 20) + text for key, text in (HELP if keys is None else keys))]
     lines += [""] + [left(word, 20) + text for word, text in WORDS]
     lines += [""] + [left(f"73.0%{sign}", 20) + text for sign, text in MARKS]
     return TextDialog("topsmon: keys and words", lines)
@@ -149,12 +159,12 @@ def details_dialog(view: View, device: DeviceState) -> TextDialog:
         _findings(view, device),
         _bound(view, device),
         _instances(view, device),
+        _processes(device),
         _fields("performance counters of the last interval", counter_pairs(device)),
         _fields("last reading", sample_pairs(device)),
         _fields("errors that the driver reported", xid_pairs(device)),
         _rates(view, device),
         _ceilings(device),
-        _processes(device),
         _fields("way to the other GPUs over PCIe", topology_pairs(view.state, device)),
         _fields("device", identity_pairs(device)),
         _otherwise_unavailable(device),

@@ -9,6 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 
 from topsmon.fleet.state import FleetState
+from topsmon.fleet.trouble import outage_finding
 from topsmon.tui.app import Clock, TopsmonApp, real_clock
 from topsmon.tui.cells import left
 from topsmon.tui.fleet.heat import HeatMap
@@ -81,6 +82,9 @@ class FleetApp(TopsmonApp):
             return replace(view, hosts=hosts)
         worst = hosts.troubles[:1]
         findings = tuple(finding_of(trouble, view.now, view.wall) for trouble in worst)
+        outage = self.many.fleet.outage
+        if outage is not None:
+            findings = (outage_finding(self.many.fleet, outage, view.now, view.wall),)
         return replace(view, hosts=hosts, findings=findings)
 
     def compose(self) -> ComposeResult:
@@ -97,16 +101,22 @@ class FleetApp(TopsmonApp):
 
         self._open(help_dialog([left(key, 20) + text for key, text in KEYS] + [""]))
 
+    def _select(self, host: str) -> None:
+        """Look at a host; a recording is of one machine, and ends."""
+        if host != self.many.host and self._tape.words:
+            self.action_record()
+        self.many.select(host)
+
     def drill_down(self, host: str) -> None:
         """Show a host in the other tabs."""
-        self.many.select(host)
+        self._select(host)
         super().action_tab("live")
 
     def action_tab(self, name: str) -> None:
         """Show a tab; those of one host are about the one under the cursor."""
         selected = self.view.hosts.selected if self.view.hosts is not None else None
         if name != HOSTS and self._tab == HOSTS and selected is not None:
-            self.many.select(selected)
+            self._select(selected)
         super().action_tab(name)
 
     def numbers(self) -> bytes:

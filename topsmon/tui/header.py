@@ -7,6 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from topsmon import events
+from topsmon.fleet.words import counted
 from topsmon.state import DeviceState, State
 from topsmon.tui import benchmarks
 from topsmon.tui.cells import Line, Span, clip, fit, line_width, two_sided, width_of, words
@@ -80,7 +81,7 @@ def _identity_parts(view: View) -> list[_Part]:
         word = f" SIMULATED {plain(state.simulated, 30)} "
         parts.append(_Part(0, (Span(word, "badge-warn"), Span(" "))))
     if view.hosts is not None and view.hosts.shown is not None:
-        among = f" of {view.hosts.all_hosts} hosts "
+        among = f" of {counted(view.hosts.all_hosts, 'host')} "
         name = Span(f" {plain(view.hosts.shown, 40)}", "strong")
         parts.append(_Part(0, (name, Span(among, "muted"))))
     elif host is not None:
@@ -109,7 +110,7 @@ def _fleet_parts(view: View, hosts: Hosts) -> list[_Part]:
     if hosts.simulated is not None:
         word = f" SIMULATED {clip(plain(hosts.simulated, 200), 30)} "
         parts.append(_Part(0, (Span(word, "badge-warn"), Span(" "))))
-    parts.append(_Part(0, (Span(f" {hosts.all_hosts} hosts ", "strong"),)))
+    parts.append(_Part(0, (Span(f" {counted(hosts.all_hosts, 'host')} ", "strong"),)))
     boards = sorted(hosts.boards.items(), key=lambda board: -board[1])
     named = [
         f"{count} {view.glyphs.times} {plain(name, 60).removeprefix('NVIDIA ').strip()}"
@@ -266,6 +267,8 @@ class TabLine(Panel):
         text = _fleet_status(view) if view.tab == HOSTS_TAB.name else benchmark_status(view)
         if room < NARROW_STATUS:
             text = text.removeprefix(benchmarks.NONE)
+        if view.tab == HOSTS_TAB.name:
+            text = next((one for one in _fleet_hints(text) if width_of(one) <= room - 1), "")
         status = fit((Span(clip(text, room - 1) + " ", "muted"),), room)
         return [two_sided(tabs, status, width)]
 
@@ -280,6 +283,11 @@ def _tabs(view: View, *, close: bool = False, names: bool = True) -> list[Span]:
         after = " " if on_top or not close else ""
         spans.append(Span(before + text + after, "tab" if on_top else "muted"))
     return spans
+
+
+def _fleet_hints(text: str) -> list[str]:
+    """The status from whole to short, cut between its parts: "by name: o sorts, / filters"."""
+    return [text, text.partition(",")[0], text.partition(":")[0]]
 
 
 def _fleet_status(view: View) -> str:

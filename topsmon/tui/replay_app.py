@@ -47,9 +47,9 @@ class ReplayApp(TopsmonApp):
 
     def action_help(self) -> None:
         """Show the keys of a replay, then those of the screen."""
-        from topsmon.tui.dialogs import help_dialog, replay_keys
+        from topsmon.tui.dialogs import replay_help
 
-        self._open(help_dialog(replay_keys()))
+        self._open(replay_help())
 
     def action_pause(self) -> None:
         """Stand still, or go on."""

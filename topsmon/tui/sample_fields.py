@@ -58,7 +58,7 @@ BASE = frozenset(msgspec.structs.asdict(events.Event(time=0, monotonic=0, source
 
 def identity_pairs(device: DeviceState) -> list[Pair]:
     """What does not change about a device."""
-    return _pairs(device.identity, device.identity.unavailable)
+    return _pairs(device, device.identity, device.identity.unavailable)
 
 
 def sample_pairs(device: DeviceState) -> list[Pair]:
@@ -66,10 +66,10 @@ def sample_pairs(device: DeviceState) -> list[Pair]:
     sample = device.sample
     if sample is None:
         return [("reading", f"{NOT_AVAILABLE}: none has come yet")]
-    pairs = _pairs(sample, sample.unavailable)
+    pairs = _pairs(device, sample, sample.unavailable)
     if sample.memory_note:
         pairs.append(("memory note", plain(sample.memory_note, 400)))
-    return pairs + _throttle_pairs(sample)
+    return pairs + (_throttle_pairs(sample) if device.identity.kind == "gpu" else [])
 
 
 def counter_pairs(device: DeviceState) -> list[Pair]:
@@ -79,7 +79,7 @@ def counter_pairs(device: DeviceState) -> list[Pair]:
         return []
     if sample.counters is None:
         return [("counters", _missing("counters", sample.unavailable))]
-    return _pairs(sample.counters, sample.counters.unavailable)
+    return _pairs(device, sample.counters, sample.counters.unavailable)
 
 
 def xid_pairs(device: DeviceState) -> list[Pair]:
@@ -134,13 +134,18 @@ def value_text(field: str, value: Any) -> str:
     return number(value) if isinstance(value, float) else plain(str(value), 400)
 
 
-def _pairs(found: msgspec.Struct, unavailable: Mapping[str, str]) -> list[Pair]:
+def _pairs(
+    device: DeviceState, found: msgspec.Struct, unavailable: Mapping[str, str]
+) -> list[Pair]:
+    """All fields; those of a GPU that a CPU cannot have are left out for one."""
     pairs = []
     for field in found.__struct_fields__:
         if field in BASE or field in APART:
             continue
         value = getattr(found, field)
         missing = value is None or value == ()
+        if missing and device.identity.kind == "cpu" and field not in unavailable:
+            continue
         text = _missing(field, unavailable) if missing else value_text(field, value)
         pairs.append((head_of(field), text))
     return pairs

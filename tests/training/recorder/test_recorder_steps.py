@@ -215,6 +215,19 @@ def test_schedulers_are_counted_by_what_they_have_counted(written, net):
     assert record.learning_rate == scheduler.get_last_lr()[0]
 
 
+def test_a_scheduler_that_was_there_before_is_found(folder, net):
+    install.uninstall()
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 1.0)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+    recorder = install.install()
+    for _ in range(4):
+        plain_step(model, optimizer)
+        scheduler.step()
+    assert recorder.totals.scheduler_steps == 3
+    install.uninstall()
+
+
 def test_a_learning_rate_in_a_tensor(written, net):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), torch.tensor(0.25), foreach=False)

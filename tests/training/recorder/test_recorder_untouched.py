@@ -189,6 +189,19 @@ def test_uninstall_puts_everything_back(folder):
     assert patched() == before
 
 
+def test_uninstall_ends_a_look_at_the_forward_pass(folder):
+    install.uninstall()
+    original = torch.nn.Module.__call__
+    install.install()
+    model = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model(torch.full((1, 2), float("nan"))).mean().backward()
+    optimizer.step()
+    assert torch.nn.Module.__call__ is not original
+    install.uninstall()
+    assert torch.nn.Module.__call__ is original
+
+
 def test_a_scaler_is_pickled_without_a_trace(written):
     model = torch.nn.Linear(2, 1)
     optimizer = torch.optim.SGD(model.parameters(), 0.1)

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -296,13 +297,19 @@ def test_what_is_no_ring_is_not_reopened(rings: Path, tmp_path: Path) -> None:
         RingWriter.reopen(str(link))
 
 
-def test_a_file_of_another_version_is_named_as_such(rings: Path) -> None:
-    writer = new_run()
-    with Path(writer.path).open("r+b") as file:
-        file.seek(8)
-        file.write(b"\x07")
-    with pytest.raises(RingReadError, match="layout version 7"):
-        RingReader(Path(writer.path))
+def test_a_file_of_another_version_is_named_as_such_and_a_damaged_one_as_that(rings: Path) -> None:
+    path = Path(new_run().path)
+    preamble = bytearray(path.read_bytes()[:48])
+    preamble[8] = 7
+    with path.open("r+b") as file:
+        file.write(preamble)
+    with pytest.raises(RingReadError, match="its preamble is damaged"):
+        RingReader(path)
+    preamble[44:48] = zlib.crc32(preamble[:44]).to_bytes(4, "little")
+    with path.open("r+b") as file:
+        file.write(preamble)
+    with pytest.raises(RingReadError, match="layout version 7, this topsmon reads 1;"):
+        RingReader(path)
 
 
 def test_a_file_cut_off_while_it_is_read_gives_an_error(rings: Path) -> None:

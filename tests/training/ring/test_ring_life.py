@@ -39,7 +39,9 @@ def said(
     return Happening(time=NOW - ago, kind=kind, message=message, names=names, values=numbers)
 
 
-def judge(who: ProcessFacts, stepped_ago: float, *words: Happening, high: float = 0.1) -> Life:
+def judge(
+    who: ProcessFacts, stepped_ago: float, *words: Happening, high: float | None = 0.1
+) -> Life:
     return life(who, NOW - stepped_ago, high, words, HERE, NOW)
 
 
@@ -47,14 +49,18 @@ def judge(who: ProcessFacts, stepped_ago: float, *words: Happening, high: float 
     ("ago", "high", "condition"),
     [
         (1.0, 0.1, "running"),
-        (59.0, 0.1, "running"),
-        (61.0, 0.1, "silent"),
+        (9.0, 0.1, "running"),
+        (11.0, 0.1, "silent"),
         (90_000.0, 0.1, "silent"),
-        (150.0, 20.0, "running"),
-        (201.0, 20.0, "silent"),
+        (399.0, 20.0, "running"),
+        (401.0, 20.0, "silent"),
+        (59.0, None, "running"),
+        (61.0, None, "silent"),
     ],
 )
-def test_a_process_that_is_there_is_never_gone(ago: float, high: float, condition: str) -> None:
+def test_a_process_that_is_there_is_never_gone(
+    ago: float, high: float | None, condition: str
+) -> None:
     assert judge(facts(), ago, high=high).condition == condition
 
 
@@ -143,3 +149,18 @@ def test_a_process_s_status_is_read_whatever_its_name(tmp_path: Path) -> None:
     (tmp_path / "7" / "stat").write_text("7 (x) Z 1")
     assert process.status_of(7, str(tmp_path)) is None
     assert process.status_of(8, str(tmp_path)) is None
+
+
+def test_a_stopped_process_is_told_at_once(tmp_path: Path) -> None:
+    stat = tmp_path / "77" / "stat"
+    stat.parent.mkdir()
+    who = facts(pid=77, process_started=1234)
+    here = Here("boot", "pid:[1]", NOW - 86400, str(tmp_path))
+
+    def judged(letter: str) -> tuple[str, str]:
+        stat.write_text(f"77 (python) {letter} " + " ".join(["0"] * 18) + " 1234 0\n")
+        found = life(who, NOW - 5.0, 0.1, (), here, NOW)
+        return found.condition, found.detail
+
+    assert judged("S") == ("running", "")
+    assert judged("T") == ("silent", "stopped (Ctrl-Z or SIGSTOP)")

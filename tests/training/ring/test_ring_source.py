@@ -175,6 +175,20 @@ def test_runs_that_ended_long_ago_or_too_many_are_not_shown(rings: Path) -> None
     live.close()
 
 
+def test_the_command_lists_all_that_ended_within_a_day_and_counts_the_others(rings: Path) -> None:
+    for minutes in range(RECENT_RUNS + 8):
+        ended_run(60.0 * minutes)
+    for hours in (25, 30, 47):
+        ended_run(3600.0 * hours)
+    heading, *lines, last = runs().output.splitlines()
+    assert heading.startswith("STATE")
+    assert len(lines) == RECENT_RUNS + 8
+    assert last == "and 3 runs that ended more than a day ago: topsmon runs --all"
+    document = json.loads(runs("--json").output)
+    assert (len(document["runs"]), document["older_runs"]) == (RECENT_RUNS + 8, 3)
+    assert len(runs("--all").output.splitlines()) == 1 + RECENT_RUNS + 11
+
+
 def test_the_files_of_runs_that_ended_a_while_ago_do_not_stay_open(rings: Path) -> None:
     for rank in range(5):
         ended_run(300.0, rank=rank)
@@ -254,6 +268,19 @@ def test_the_oldest_of_too_many_ended_runs_are_removed(
     assert Path(live.path).exists()
 
 
+def test_profiles_go_with_the_ring_of_their_run(rings: Path) -> None:
+    old, young = ended_run(8 * DAY), ended_run(DAY)
+    for writer in (old, young):
+        for suffix in (".step12.trace.json.gz", ".step12.operators.json", ".step12.mine"):
+            Path(writer.path).with_suffix(suffix).write_bytes(b"")
+    assert clean() == {Path(old.path).name}
+    kept = {path.name for path in rings.iterdir()}
+    assert {name for name in kept if name.startswith(Path(old.path).stem)} == {
+        f"{Path(old.path).stem}.step12.mine"
+    }
+    assert len(kept) == 1 + 4
+
+
 def test_what_cannot_be_seen_from_here_is_removed_by_age_alone(rings: Path) -> None:
     young = ended_run(DAY, pid_namespace="pid:[0]")
     old = ended_run(9 * DAY, pid_namespace="pid:[0]")
@@ -331,7 +358,7 @@ def test_json_holds_identity_sample_status_and_events(rings: Path) -> None:
 def test_old_runs_are_listed_and_cleaned_when_that_is_asked(rings: Path) -> None:
     ended_run(3 * DAY)
     live = new_run()
-    assert len(runs().output.splitlines()) == 2
+    assert len(runs().output.splitlines()) == 3
     assert len(runs("--all").output.splitlines()) == 3
     assert "removed the records of 1 ended run\n" in runs("--clean", "--all").output
     assert [str(path) for path in rings.iterdir()] == [live.path]

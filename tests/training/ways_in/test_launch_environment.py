@@ -95,6 +95,24 @@ def test_a_scripts_first_line_is_looked_at_too(tmp_path: Path) -> None:
     assert shut_out([str(script)], str(script) + ".gone", {}) is None
 
 
+@pytest.mark.parametrize(
+    ("words", "wiped"),
+    [
+        ("env -i python train.py", True),
+        ("/usr/bin/env A=1 - python train.py", True),
+        ("env -u PATH --ignore-environment python train.py", True),
+        ("env -iv python train.py", True),
+        ("nohup env -i python", True),
+        ("env A=1 python train.py -i", False),
+        ("env -u -i python", False),
+        ("env", False),
+        ("python -i train.py", False),
+    ],
+)
+def test_an_environment_that_is_wiped(words: str, wiped: bool) -> None:
+    assert ("env -i" in (shut_out(words.split(), "/x", {}) or "")) is wiped
+
+
 def test_switched_off_by_the_environment() -> None:
     assert "TOPSMON_OFF" in (shut_out(["python"], "/x", {"TOPSMON_OFF": "1"}) or "")
     assert shut_out(["python"], "/x", {"TOPSMON_OFF": "0"}) is None

@@ -109,17 +109,19 @@ def counting() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start the counting command under `topsmon run` as the leader of a group of its own."""
     started: list[subprocess.Popen[str]] = []
 
-    def start() -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [*RUN, sys.executable, "-c", COUNTING],
-            stdout=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        )
-        started.append(process)
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("ready")
-        return process
+    def start(count: int = 1) -> subprocess.Popen[str] | list[subprocess.Popen[str]]:
+        for _ in range(count):
+            process = subprocess.Popen(
+                [*RUN, sys.executable, "-c", COUNTING],
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+            started.append(process)
+        for process in started[-count:]:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith("ready")
+        return started[-1] if count == 1 else started[-count:]
 
     yield start
     for process in started:
@@ -130,20 +132,24 @@ def counting() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.wait()
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGINT"])
-def test_a_signal_for_us_alone_is_passed_on_once(counting, name: str) -> None:
-    process = counting()
-    process.send_signal(signal.Signals[name])
-    assert process.stdout.read() == f"{name}\n"
-    assert process.wait(20) == 0
+def test_a_signal_for_us_alone_is_passed_on_once(counting) -> None:
+    names = ("SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGINT")
+    processes = counting(len(names))
+    for name, process in zip(names, processes, strict=True):
+        process.send_signal(signal.Signals[name])
+    for name, process in zip(names, processes, strict=True):
+        assert process.stdout.read() == f"{name}\n"
+        assert process.wait(20) == 0
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGUSR1", "SIGINT"])
-def test_a_signal_for_the_whole_group_comes_once(counting, name: str) -> None:
-    process = counting()
-    os.killpg(process.pid, signal.Signals[name])
-    assert process.stdout.read() == f"{name}\n"
-    assert process.wait(20) == 0
+def test_a_signal_for_the_whole_group_comes_once(counting) -> None:
+    names = ("SIGTERM", "SIGUSR1", "SIGINT")
+    processes = counting(len(names))
+    for name, process in zip(names, processes, strict=True):
+        os.killpg(process.pid, signal.Signals[name])
+    for name, process in zip(names, processes, strict=True):
+        assert process.stdout.read() == f"{name}\n"
+        assert process.wait(20) == 0
 
 
 def test_a_signal_for_us_and_then_for_the_group_comes_once(counting) -> None:

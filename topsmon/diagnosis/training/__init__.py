@@ -16,6 +16,7 @@ from topsmon.diagnosis.training import (
     gradients,
     losses,
     misuse,
+    other_ranks,
     scale,
     skips,
     throughput,
@@ -61,8 +62,11 @@ RUN_RULES: tuple[RunRule, ...] = (
 SEVERITIES: tuple[events.Severity, ...] = ("fail", "warn", "info")
 NORMAL = frozenset({"calibrating", "growth-probe"})
 """What is as it should be: said of a run that is looked at, not among the machine's findings."""
-SAID_BY = {"skip-rate": "consecutive-skips"}
+SAID_BY = {"skip-rate": "consecutive-skips", "scale-low": "scale-dead"}
 """Findings that add nothing where the other is at least as grave."""
+BESIDE_NO_FAILURE = frozenset({"clip-always", "growth-probe", "calibrating"})
+"""What is not worth a word where the run is broken."""
+ENDS = frozenset({"run-failed", "run-killed", "run-gone"})
 ENDED_SECONDS = 600.0
 """So long the findings of a run that has ended stay among the machine's."""
 
@@ -83,6 +87,8 @@ def of_run(state: State, key: str, now: float) -> tuple[events.Finding, ...]:
     for code, by in SAID_BY.items():
         if code in found and by in found and _gravity(found[by]) <= _gravity(found[code]):
             del found[code]
+    if any(finding.severity == "fail" and finding.code not in ENDS for finding in found.values()):
+        found = {code: one for code, one in found.items() if code not in BESIDE_NO_FAILURE}
     return tuple(sorted(found.values(), key=_gravity))
 
 
@@ -107,7 +113,7 @@ def merged(state: State, runs: Sequence[RunState], now: float) -> list[events.Fi
     Titles begin with the run and its ranks: "train.py ranks 0-7  loss scale is dead: 0".
     """
     alike: dict[tuple[str, events.Severity], list[tuple[RunState, events.Finding]]] = {}
-    for run in runs:
+    for run in other_ranks.causes_first(state, runs):
         for finding in of_run(state, run.key, now):
             if finding.code in NORMAL or (run.ended and finding.severity == "info"):
                 continue
@@ -126,7 +132,7 @@ def ranks_text(runs: Iterable[RunState]) -> str:
     runs = list(runs)
     ranks = sorted({run.identity.rank for run in runs if run.identity.rank is not None})
     if len(ranks) != len(runs):
-        return f"in {len(runs)} processes"
+        return f"in {len(runs)} process{'' if len(runs) == 1 else 'es'}"
     spans: list[list[int]] = []
     for rank in ranks:
         if spans and rank == spans[-1][1] + 1:

@@ -6,16 +6,18 @@ from collections.abc import Iterator
 
 from topsmon import events
 from topsmon.diagnosis.training.exceptions import exception_text
+from topsmon.diagnosis.training.other_ranks import died_first, led_to_others, rank_word
 from topsmon.diagnosis.training.watched import Watched, found
-from topsmon.diagnosis.training.words import counted
+from topsmon.diagnosis.training.words import counted, seconds_text
 from topsmon.units import duration, plain
 
 SILENT_SECONDS = 600.0
 """torch.distributed gives up on NCCL after 10 minutes: shorter silence is a checkpoint or a
 validation, longer may be a hang."""
-ASKED_TO_END = frozenset({130, 143})
-"""Exit codes after SIGINT and SIGTERM: someone ended it."""
 KILLED = 137
+VERBS = {"failed": "failed", "killed": "was killed", "gone": "is gone"}
+STOPPED = "stopped"
+"""So begins what is told of a process that takes no part in scheduling (state T)."""
 
 
 def ended_badly(watched: Watched) -> Iterator[events.Finding]:
@@ -25,31 +27,55 @@ def ended_badly(watched: Watched) -> Iterator[events.Finding]:
         return
     step = watched.sample.step if watched.sample is not None else 0
     at = f" after {counted(step, 'step')}" if step else " before its first step"
-    asked = status.exit_code in ASKED_TO_END
-    gone = status.condition == "gone"
-    last = _last_exception(watched)
-    detail = plain(status.detail, 200) or (exception_text(last) if last is not None else "")
-    verb = {"failed": "failed", "killed": "was killed"}.get(status.condition, "is gone")
+    last = watched.run.last_error
+    if watched.run.interrupted:
+        yield found(
+            watched,
+            rests_on=status,
+            code=f"run-{status.condition}",
+            severity="info",
+            word="FAIL",
+            title=f"interrupted{at}",
+            cause="someone asked it to end (Ctrl-C, SIGINT or SIGTERM)",
+            basis="exit status of the process",
+        )
+        return
+    first = died_first(watched.state, watched.run)
+    gone = status.condition == "gone" and not led_to_others(watched.state, watched.run)
+    detail = shortened(status.detail or (exception_text(last) if last is not None else ""))
+    if first is not None:
+        detail = f"{rank_word(first)} had ended before ({first.condition})"
+    verb = VERBS[status.condition]
     memory = last is not None and "out of memory" in last.message.lower()
     yield found(
         watched,
         rests_on=status,
         code=f"run-{status.condition}",
-        severity="info" if asked or gone else "fail",
+        severity="info" if gone else "fail",
         word="FAIL",
         title=f"the run {verb}{at}" + (f": {detail}" if detail else ""),
-        cause=_cause(status, asked=asked, memory=memory),
-        evidence=(exception_text(last),) if last is not None else (),
-        remedy=_remedy(status, memory=memory),
+        cause=(
+            f"it lost its connection to {rank_word(first)}"
+            if first is not None
+            else _cause(status, memory=memory)
+        ),
+        evidence=(shortened(exception_text(last, 400)),) if last is not None else (),
+        remedy=(
+            f"See why {rank_word(first)} ended."
+            if first is not None
+            else _remedy(status, memory=memory)
+        ),
         command="sudo dmesg -T | grep -i -E 'out of memory|oom'" if _sigkill(status) else "",
         basis="exit status of the process",
     )
 
 
-def _last_exception(watched: Watched) -> events.RunEvent | None:
-    happened = watched.happened("exception")
-    ended_by = [event for event in happened if not event.values.get("handled")]
-    return ended_by[-1] if ended_by else None
+def shortened(text: str, limit: int = 160) -> str:
+    """Text that is safe to draw, cut after a word where it is too long."""
+    whole = plain(text, 4 * limit)
+    if len(whole) <= limit:
+        return whole
+    return whole[: limit - 3].rpartition(" ")[0].rstrip(" ,;:") + "..."
 
 
 def _sigkill(status: events.RunStatus) -> bool:
@@ -58,9 +84,7 @@ def _sigkill(status: events.RunStatus) -> bool:
     )
 
 
-def _cause(status: events.RunStatus, *, asked: bool, memory: bool) -> str:
-    if asked:
-        return "someone asked it to end (SIGINT or SIGTERM)"
+def _cause(status: events.RunStatus, *, memory: bool) -> str:
     if memory:
         return "the device's memory was full"
     if _sigkill(status):
@@ -88,7 +112,22 @@ def silent(watched: Watched) -> Iterator[events.Finding]:
         return
     waited = watched.now - watched.run.status_seen + max(0.0, status.time - status.since)
     usual = sample.window.step_seconds if sample is not None else None
-    evidence = [f"a step took {duration(usual)} before"] if usual is not None else []
+    evidence = [f"a step took {seconds_text(usual)} before"] if usual is not None else []
+    if status.detail.startswith(STOPPED):
+        yield found(
+            watched,
+            rests_on=status,
+            code="run-silent",
+            severity="warn",
+            word="WAIT",
+            title=f"its process is stopped, no step for {duration(waited)}",
+            cause="Ctrl-Z, or SIGSTOP",
+            evidence=tuple(evidence),
+            remedy="fg in its shell, or kill -CONT, goes on with it.",
+            command=f"kill -CONT {watched.identity.pid}" if watched.identity.local else "",
+            basis="state T of the process",
+        )
+        return
     yield found(
         watched,
         rests_on=status,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.diagnosis.training.other_ranks import with_bad_loss
 from topsmon.diagnosis.training.skips import FEWEST_SKIPS, RATE_WARN
 from topsmon.diagnosis.training.watched import Watched, found, known
 from topsmon.diagnosis.training.words import (
@@ -18,6 +19,7 @@ from topsmon.diagnosis.training.words import (
 from topsmon.units import percent, plain
 
 OVERFLOW_STREAK = 3
+FEW_NAMES = 4
 SAME_PARAMETERS, SAME_SKIPS = 3, 3
 SPIKE_DEVIATIONS, SPIKE_TIMES, SPIKE_STEPS = 10.0, 3.0, 50
 """A spike is above the median by so many median absolute deviations *and* times; before so many
@@ -35,6 +37,8 @@ def backward_overflow(watched: Watched) -> Iterator[events.Finding]:
     event = watched.run.latest("nonfinite-gradients")
     if event is not None and not watched.in_window(event.step):
         event = None
+    if with_bad_loss(watched.state, watched.run) is not None:
+        return  # they came from another rank
     alarm = _overflows_too_often(watched, sample)
     if event is None and not alarm:
         return
@@ -44,7 +48,7 @@ def backward_overflow(watched: Watched) -> Iterator[events.Finding]:
         code="backward-overflow",
         severity="warn" if alarm else "info",
         word="SKIP",
-        title=f"gradients overflow in the backward pass{bad}",
+        title=f"non-finite gradients in the backward pass{bad}",
         cause=_origin(event) or "the loss is finite, the gradients are not",
         evidence=tuple(_overflow_evidence(event, skipped, sample)),
         remedy=(
@@ -53,7 +57,7 @@ def backward_overflow(watched: Watched) -> Iterator[events.Finding]:
             if alarm
             else ""
         ),
-        basis="an overflow poisons the gradients of all layers before it",
+        basis="one bad gradient poisons the gradients of all layers before it",
     )
 
 
@@ -78,7 +82,9 @@ def _bad_words(event: events.RunEvent | None) -> str:
     bad, all_of = event.values.get("bad"), event.values.get("parameters")
     if known(bad) is None or known(all_of) is None:
         return f": {names_text(event.names, 2)}" if event.names else ""
-    return f": {bad:.0f} of {all_of:.0f} parameters"
+    few = 0 < len(event.names) <= FEW_NAMES and bad is not None and bad <= FEW_NAMES
+    named = f" ({names_text(event.names)})" if few else ""
+    return f": {bad:.0f} of {all_of:.0f} parameters{named}"
 
 
 def _origin(event: events.RunEvent | None) -> str:
@@ -110,6 +116,8 @@ def one_parameter_bad(watched: Watched) -> Iterator[events.Finding]:
     if sample is None or watched.scaler is None or watched.calibrates:
         return
     window = sample.window
+    if with_bad_loss(watched.state, watched.run) is not None:
+        return
     if window.skipped and window.skips_after_growth >= window.skipped:
         return  # the weakest parameter is always the first to overflow when the scale grows
     named: Counter[tuple[str, ...]] = Counter()
@@ -126,7 +134,7 @@ def one_parameter_bad(watched: Watched) -> Iterator[events.Finding]:
         code="one-parameter-bad",
         severity="warn",
         word="SKIP",
-        title=f"{names_text(names)} overflowed in {times} skipped steps",
+        title=f"{names_text(names)} had non-finite gradients in {times} skipped steps",
         cause="it is always the same: this layer, not the loss scale, is to blame",
         evidence=(f"{window.skipped:,} of the last {window.steps:,} steps skipped",),
         remedy=f"Run {plain(layer_of(names[-1]), 60)} in FP32 (autocast disabled around it).",
@@ -140,6 +148,8 @@ def clip_always(watched: Watched) -> Iterator[events.Finding]:
     if sample is None or sample.totals.scaled_clips:
         return
     window, ratio = sample.window, known(sample.window.clipped_ratio)
+    if sample.loss_finite is False or sample.gradient_norm_finite is False:
+        return  # NaN is clipped to NaN
     if ratio is None or ratio < CLIPPED_ALWAYS or window.clip_calls < CLIP_CALLS:
         return
     limit, median = known(sample.clip_max_norm), known(window.gradient_norm_median)

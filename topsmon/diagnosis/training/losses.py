@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.diagnosis.training.before import exploded, fp16_weights
 from topsmon.diagnosis.training.watched import Watched, found
 from topsmon.diagnosis.training.words import counted, names_text
 from topsmon.units import plain
@@ -56,11 +57,25 @@ def loss_not_finite(watched: Watched) -> Iterator[events.Finding]:
 
 
 INPUT_REMEDY = "Check the data: skip or repair batches with NaN or inf before the model sees them."
+DIVERGED = "Lower the learning rate or lengthen the warm-up: the loss grew before it was lost."
+MASTER_WEIGHTS = (
+    "Keep the trained weights in FP32 (no model.half()) and let autocast compute in FP16 with a "
+    "GradScaler, or use BF16: in FP16 an optimizer's eps of 1e-8 is 0 and updates overflow."
+)
 UNPROTECTED = "Restore a checkpoint from before if weights are NaN; skip such batches yourself."
 
 
 def _remedy(watched: Watched, *, protected: bool) -> str:
-    remedy = INPUT_REMEDY if input_is_bad(culprit(watched)) else REMEDY
+    look = culprit(watched)
+    if input_is_bad(look):
+        remedy = INPUT_REMEDY
+    else:
+        known = [] if protected or not fp16_weights(watched) else [MASTER_WEIGHTS]
+        if exploded(watched) is not None:
+            known.append(DIVERGED)
+        if not known or not weights_are_ruined(look):
+            known.append(REMEDY)
+        remedy = " ".join(known)
     return remedy if protected else f"{UNPROTECTED} {remedy}"
 
 
@@ -94,8 +109,24 @@ def input_is_bad(look: events.RunEvent | None) -> bool:
     return look is not None and look.values.get("input_finite") == 0
 
 
+def weights_are_ruined(look: events.RunEvent | None) -> bool:
+    """True when a look came too late: the module's own weights had been ruined before."""
+    return look is not None and look.values.get("weights_finite") == 0
+
+
+def _too_late(watched: Watched, look: events.RunEvent) -> str:
+    first = watched.sample.totals.first_nonfinite_loss_step if watched.sample is not None else None
+    words = f"the weights were already ruined when looked at (step {look.step:,})"
+    if exploded(watched) is not None:
+        return f"{words}; the loss exploded before: training diverged"
+    began = f" at step {first:,}" if first is not None else ""
+    return f"{words}; where it began{began} is not known"
+
+
 def _cause(watched: Watched, *, protected: bool) -> str:
     look = culprit(watched)
+    if look is not None and weights_are_ruined(look):
+        return _too_late(watched, look)
     harm = "" if protected else "; nothing skips such a step, so it goes into the weights"
     if input_is_bad(look):
         return f"the input batch is not finite{harm}"
@@ -111,19 +142,26 @@ def _evidence(watched: Watched, sample: events.RunSample, count: int) -> Iterato
     look = culprit(watched)
     if look is None:
         yield "which module made it is not known: none was watched in a later bad step"
+    elif look.names and weights_are_ruined(look):
+        yield f"module {names_text(look.names, 1)} had such weights at step {look.step:,}"
     elif look.names:
         yield f"module {names_text(look.names, 1)} at step {look.step:,}, in forward order"
     elif look.values:
         yield f"seen at step {look.step:,}: {plain(look.message, 160)}"
     else:
         yield f"module not seen: {plain(look.message, 120)}"
+    growth = exploded(watched)
+    if growth is not None and not input_is_bad(look):
+        yield growth
+    if watched.scaler is None and fp16_weights(watched):
+        yield "trained parameters are FP16, without a master copy in FP32"
     if watched.scaler is not None:
         yield f"{totals.skipped:,} steps skipped by the loss scaler"
 
 
 def weights_nan(watched: Watched) -> Iterator[events.Finding]:
     """Weights that are not finite never come back by themselves: fatal."""
-    event, sample = watched.run.latest("nonfinite-weights"), watched.sample
+    event, sample = watched.run.bad_weights(), watched.sample
     if event is None:
         return
     restored = (
@@ -138,12 +176,31 @@ def weights_nan(watched: Watched) -> Iterator[events.Finding]:
         code="weights-nan",
         severity=watched.severity("fail", over=restored),
         word="FAIL",
-        title=f"weights {'were' if restored else 'are'} NaN or inf since step {event.step:,}",
+        title=f"weights {'were' if restored else 'are'} NaN or inf, seen at step {event.step:,}",
         cause="a step with bad gradients went into them; training on is lost time",
         evidence=(f"parameters {names_text(event.names)}",) if event.names else (),
         remedy=(
-            "Stop the run and restore a checkpoint from before; skip the batch that did it, or use "
-            "a GradScaler, which skips such steps."
+            f"Stop the run and restore a checkpoint from before step {_last_good(watched, event):,}"
+            f" whose weights are finite. {_against_bad_steps(watched)}"
         ),
         basis="NaN + x is NaN: no gradient brings a weight back",
     )
+
+
+def _against_bad_steps(watched: Watched) -> str:
+    """What keeps the weights from being ruined again."""
+    if watched.scaler is None and fp16_weights(watched):
+        return MASTER_WEIGHTS
+    if exploded(watched) is not None:
+        return DIVERGED
+    if watched.scaler is None:
+        return "Skip the batch that did it, or use a GradScaler, which skips such steps."
+    return "Find why the loss was not finite; a dead loss scale lets a bad step through."
+
+
+def _last_good(watched: Watched, event: events.RunEvent) -> int:
+    """The step before which the weights may have been good: nothing skips a step without scaler."""
+    first = watched.sample.totals.first_nonfinite_loss_step if watched.sample is not None else None
+    if watched.scaler is not None or first is None or watched.run.recovered(first, event.step):
+        return event.step
+    return min(first, event.step)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from topsmon import events
 from topsmon.diagnosis.training.watched import Watched, found, known
-from topsmon.diagnosis.training.words import counted, number_text, scale_text
+from topsmon.diagnosis.training.words import counted, number_text, scale_text, times_text
 
 MANY_SKIPS = 10
 """From so many skips on, a scheduler may be off by the one step that is under way."""
@@ -44,7 +44,7 @@ def _slowdown(norm: float | None, limit: float | None, scale: float | None) -> s
     words = "training stalls silently: no NaN, steps far too small"
     if norm is None or limit is None or scale is None or not 0 < limit < norm:
         return words
-    return f"training stalls silently: steps are {min(scale, norm / limit):,.0f} times too small"
+    return f"training stalls silently: steps are {times_text(min(scale, norm / limit))} too small"
 
 
 def _clip_evidence(
@@ -70,7 +70,8 @@ def bypass(watched: Watched) -> Iterator[events.Finding]:
     scale = sample.scale if sample is not None else None
     if scale is None and event is not None:
         scale = event.values.get("scale")
-    times = f"{scale_text(known(scale))} times" if known(scale) is not None else "far"
+    factor = known(scale)
+    times = times_text(factor) if factor is not None else "far"
     yield found(
         watched,
         rests_on=event,

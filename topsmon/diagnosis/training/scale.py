@@ -56,7 +56,7 @@ def scale_dead(watched: Watched) -> Iterator[events.Finding]:
             word="SCALE",
             title=f"loss scale {scale_text(scale)} is about to die",
             cause=f"at 2^-128 1/scale becomes inf, then {CLEAN_BATCH}",
-            evidence=_evidence(sample),
+            evidence=_evidence(watched, sample),
             remedy=RESTORE,
             basis=BASIS,
         )
@@ -72,7 +72,7 @@ def scale_dead(watched: Watched) -> Iterator[events.Finding]:
             else f"loss scale was dead: {scale_text(lowest)}"
         ),
         cause=CLEAN_BATCH,
-        evidence=_evidence(sample),
+        evidence=_evidence(watched, sample),
         remedy=RESTORE,
         basis=BASIS,
     )
@@ -113,7 +113,7 @@ def scale_low(watched: Watched) -> Iterator[events.Finding]:
         word="SCALE",
         title=title,
         cause="gradients overflow FP16 even without being scaled up, or the loss is not finite",
-        evidence=_evidence(sample),
+        evidence=_evidence(watched, sample),
         remedy=(
             "Use BF16 autocast, which needs no scaler, and check the loss function; restart from a "
             "checkpoint before the scale reaches 2^-128."
@@ -146,7 +146,7 @@ def scale_huge(watched: Watched) -> Iterator[events.Finding]:
         word="SCALE",
         title=f"loss scale is {scale_text(scale)}, absurdly high",
         cause="no gradient overflows: they are tiny or zero, or nothing is computed in FP16",
-        evidence=_evidence(sample),
+        evidence=_evidence(watched, sample),
         remedy=(
             "Look at the gradient norm and the loss: parts of the model not reached by backward, a "
             "constant loss, a mean over very many elements. In BF16 or FP32 drop the scaler."
@@ -165,7 +165,7 @@ def _found_its_level(sample: events.RunSample, scaler: events.Scaler) -> bool:
     return last is not None and sample.step - last <= quiet
 
 
-def _evidence(sample: events.RunSample) -> tuple[str, ...]:
+def _evidence(watched: Watched, sample: events.RunSample) -> tuple[str, ...]:
     totals = sample.totals
     lines = [
         (
@@ -174,6 +174,6 @@ def _evidence(sample: events.RunSample) -> tuple[str, ...]:
         )
     ]
     if totals.scale_lowest is not None or totals.scale_highest is not None:
-        low, high = scale_text(totals.scale_lowest), scale_text(totals.scale_highest)
+        low, high = scale_text(totals.scale_lowest), scale_text(watched.run.scale_highest)
         lines.append(f"scale between {low} and {high} so far")
     return tuple(lines)

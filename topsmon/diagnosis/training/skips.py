@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.diagnosis.training.other_ranks import rank_word, with_bad_loss
 from topsmon.diagnosis.training.watched import Watched, found
 from topsmon.diagnosis.training.words import counted, scale_text
 from topsmon.units import percent
@@ -88,10 +89,10 @@ def consecutive_skips(watched: Watched) -> Iterator[events.Finding]:
         code="consecutive-skips",
         severity=watched.severity(worst, over=over),
         word="SKIP",
-        title=f"{streak:,} steps in a row {'were' if over else 'are'} skipped",
-        cause=_cause(sample),
+        title=f"{streak:,} steps in a row {'were' if over else 'are'} skipped{_because(watched)}",
+        cause=_cause(watched, sample),
         evidence=_evidence(watched, sample),
-        remedy=_remedy(sample),
+        remedy=_remedy(watched, sample),
         basis=BASIS,
     )
 
@@ -115,11 +116,11 @@ def skip_rate(watched: Watched) -> Iterator[events.Finding]:
         word="SKIP",
         title=(
             f"{skipped:,} of {'all' if over else 'the last'} {steps:,} steps "
-            f"{'were ' if over else ''}skipped ({percent(skipped / steps)})"
+            f"{'were ' if over else ''}skipped ({percent(skipped / steps)}){_because(watched)}"
         ),
-        cause=_cause(sample),
+        cause=_cause(watched, sample),
         evidence=_evidence(watched, sample),
-        remedy=_remedy(sample),
+        remedy=_remedy(watched, sample),
         basis="expected is about 1 / growth_interval; chosen limits: 5 % and 20 %",
     )
 
@@ -160,15 +161,29 @@ def _judge(watched: Watched, skipped: int, steps: int) -> events.Severity | None
     return "warn" if share >= max(RATE_WARN, PROBES_WARN * probes) else None
 
 
-def _cause(sample: events.RunSample) -> str:
+def _because(watched: Watched) -> str:
+    other = with_bad_loss(watched.state, watched.run)
+    return f" because of {rank_word(other)}" if other is not None else ""
+
+
+def _cause(watched: Watched, sample: events.RunSample) -> str:
+    other = with_bad_loss(watched.state, watched.run)
+    if other is not None:
+        return (
+            f"{rank_word(other)}: its loss is not finite in the same steps, and all ranks share "
+            "their gradients"
+        )
     if sample.window.nonfinite_losses or sample.loss_finite is False:
         return "the loss is not finite"
     if sample.loss_finite:
-        return "gradients overflow in the backward pass, the loss is finite"
+        return "gradients are not finite although the loss is"
     return "gradients are not finite"
 
 
-def _remedy(sample: events.RunSample) -> str:
+def _remedy(watched: Watched, sample: events.RunSample) -> str:
+    other = with_bad_loss(watched.state, watched.run)
+    if other is not None:
+        return f"Nothing to mend here: see {rank_word(other)}."
     if sample.window.nonfinite_losses or sample.loss_finite is False:
         return NONFINITE_LOSS
     return (

@@ -9,8 +9,9 @@ from topsmon.diagnosis import mfu
 from topsmon.diagnosis.observe import is_live, mean, recent
 from topsmon.diagnosis.sharing import STARVED_SAMPLES, is_sawtooth
 from topsmon.diagnosis.training.watched import Watched, found, known
+from topsmon.diagnosis.training.words import seconds_text
 from topsmon.state import DeviceState
-from topsmon.units import duration, percent
+from topsmon.units import percent
 
 FEWEST_STEPS = 20
 STALL, LONG_STALL = 0.2, 0.5
@@ -37,7 +38,7 @@ def input_stall(watched: Watched) -> Iterator[events.Finding]:
     workers = watched.identity.data_workers
     evidence = [f"mean of the last {sample.window.steps:,} steps"]
     if step is not None:
-        evidence.append(f"{duration(ratio * step)} of a step of {duration(step)}")
+        evidence.append(f"{seconds_text(ratio * step)} of a step of {seconds_text(step)}")
     if workers is not None:
         evidence.append(f"{workers} data loader workers")
     if not watched.ended:
@@ -126,7 +127,7 @@ def _host_cause(step: float, cores: float | None) -> str:
 
 
 def _host_evidence(step: float, wait: float | None, cores: float | None) -> Iterator[str]:
-    yield f"median step {duration(step) if step >= 0.1 else f'{step * 1e3:.1f} ms'}"
+    yield f"median step {seconds_text(step)}"
     if wait is not None:
         yield f"waits for its data loader {percent(wait, 0)} of the time"
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from topsmon.units import plain
+from topsmon.units import NOT_AVAILABLE, duration, plain, significant
 
 NAME_LENGTH = 60
 PLAIN_SCALES = (2.0**-3, 2.0**24)
@@ -31,6 +31,20 @@ def counted(count: int, one: str, many: str = "") -> str:
 def number_text(value: float) -> str:
     """A quantity with at most four digits and an exponent where it needs one."""
     return f"{value:.4g}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """A step's time: "0.412 ms", "215 ms", "1.24 s"."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOT_AVAILABLE
+    if seconds < 1:
+        return f"{significant(seconds * 1e3)} ms"
+    return f"{significant(seconds)} s" if seconds < 100 else duration(seconds)
+
+
+def times_text(times: float) -> str:
+    """A factor: "65,536 times"."""
+    return f"{times:,.0f} times" if times < 1e7 else f"{scale_text(times)} times"
 
 
 def layer_of(parameter: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from topsmon import events
 from topsmon.recording.export.columns import TABLES, Cell, Column, Table
-from topsmon.recording.outputs import OutputError, open_output
+from topsmon.recording.outputs import check_output, open_output
 
 ROWS_AT_ONCE = 5000
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -113,23 +113,23 @@ def write_tables(
     create: Callable[[BinaryIO, tuple[Column, ...]], RowWriter],
     *,
     force: bool,
+    inputs: Sequence[Path] = (),
 ) -> Iterator[tuple[Path, int]]:
     """Write all tables that have rows; yield each file with its rows at the end.
 
-    Raises OutputError, before anything is written where a file exists and `force` is not given.
+    Raises OutputError, before anything is written, where a file is one of `inputs`, or exists and
+    `force` is not given. Where the disk fails (OSError) none of the files is left.
     """
-    if not force:
-        for table in TABLES:
-            if (taken := beside(path, table)).exists():
-                raise OutputError(f"{taken} exists; name another file, or use --force")
+    for table in TABLES:
+        check_output(beside(path, table), force=force, inputs=inputs)
     by_type = {table.event: table for table in TABLES}
     writers: dict[str, RowWriter] = {}
     rows: dict[str, int] = {}
     with contextlib.ExitStack() as stack:
 
         def open_table(table: Table) -> None:
-            writer = create(open_output(beside(path, table), force=force), table.columns)
-            stack.callback(writer.close)
+            output = open_output(beside(path, table), force=force, inputs=inputs)
+            writer = create(stack.enter_context(output), table.columns)
             writers[table.name], rows[table.name] = writer, 0
 
         open_table(TABLES[0])
@@ -141,6 +141,8 @@ def write_tables(
                 open_table(own)
             writers[own.name].write(own.row(event))
             rows[own.name] += 1
+        for writer in writers.values():
+            writer.close()
     for table in TABLES:
         if table.name in rows:
             yield beside(path, table), rows[table.name]

@@ -55,6 +55,7 @@ def document(
         driver_version=_safe(host.driver_version) if host is not None else None,
         cuda_version=_safe(host.cuda_version) if host is not None else None,
         simulated=_safe(simulated),
+        version=__version__,
     )
 
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from topsmon import __version__
 from topsmon.diagnosis.words import number
 from topsmon.report.bench import noise
 from topsmon.report.bench.comparison import (
@@ -58,6 +59,7 @@ def compare(old: BenchDocument, new: BenchDocument) -> Comparison:
         ),
         only_before=tuple(_named(one) for one in old.devices if one.device not in taken_old),
         only_now=tuple(_named(one) for one in new.devices if one.device not in taken_new),
+        version=__version__,
     )
 
 

@@ -8,6 +8,7 @@ import msgspec
 
 from topsmon.report.bench.model import Shape
 
+SCHEMA = "topsmon.bench-comparison/1"
 SCHEMA_VERSION = 1
 """Raised when a field changes its meaning or goes."""
 
@@ -59,7 +60,7 @@ class DeviceComparison(msgspec.Struct, frozen=True, kw_only=True):
     only_now: tuple[str, ...] = ()
 
 
-class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+class Comparison(msgspec.Struct, frozen=True, kw_only=True, rename={"format": "schema"}):
     """Two whole runs. `only_before` and `only_now` name devices without a partner."""
 
     schema_version: int
@@ -69,6 +70,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceComparison, ...] = ()
     only_before: tuple[str, ...] = ()
     only_now: tuple[str, ...] = ()
+    format: str = SCHEMA
+    version: str = ""
 
 
 def exit_code(comparison: Comparison) -> int:

@@ -9,6 +9,7 @@ import math
 
 import msgspec
 
+SCHEMA = "topsmon.bench/1"
 SCHEMA_VERSION = 1
 """Raised when a field changes its meaning or goes."""
 
@@ -278,7 +279,12 @@ class BenchDevice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BenchDocument(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="document", tag="topsmon bench"
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="document",
+    tag="topsmon bench",
+    rename={"format": "schema"},
 ):
     """A whole benchmark of one machine. `simulated` names the scenario if nothing is real."""
 
@@ -290,3 +296,5 @@ class BenchDocument(
     driver_version: str | None = None
     cuda_version: str | None = None
     simulated: str | None = None
+    format: str = SCHEMA
+    version: str = ""

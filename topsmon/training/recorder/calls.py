@@ -52,6 +52,12 @@ def release(observer: Observer) -> None:
         _NOW.original = _NOW.replacement = None
 
 
+def release_all() -> None:
+    """Stop all observers: the recorder leaves."""
+    for observer in _NOW.observers:
+        release(observer)
+
+
 def _through(
     observers: tuple[Observer, ...],
     call: Callable[..., Any],

@@ -28,6 +28,7 @@ class Endings:
         self._told = 0
         self._raised = False
         self._exit_code: int | None = None
+        self._exit_words = ""
         self._exit_at = -1
 
     def passing(self, error: BaseException) -> None:
@@ -56,6 +57,8 @@ class Endings:
         """sys.exit() was called. It is only an exception, which somebody may still catch."""
         self._exit_code = status if isinstance(status, int) else int(status is not None)
         self._exit_at = self.recorder.steps
+        # The interpreter prints anything else and ends with 1.
+        self._exit_words = "" if status is None or isinstance(status, int) else str(status)
 
     def ended(self) -> None:
         """The interpreter ends: complete what can be completed without waiting, say goodbye."""
@@ -72,6 +75,8 @@ class Endings:
         known = self._exit_code is not None and self._exit_at == recorder.steps
         code = self._exit_code if known else None
         message = "the program ended" if code is None else f"exit code {code}"
+        if known and self._exit_words:
+            message += f": {self._exit_words[:MESSAGE_MAX]}"
         values = {} if code is None else {"exit_code": float(code)}
         recorder.ring.event("end", recorder.steps, message, (), values)
         recorder.ring.close()

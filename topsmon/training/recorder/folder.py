@@ -58,7 +58,10 @@ def make(path: str) -> None:
     except FileExistsError:
         pass
     except OSError as error:
-        raise FolderError(f"{path}: cannot be created: {error.strerror}") from error
+        parent = Path(path).parent
+        missing = not os.path.lexists(parent)
+        why = f"{parent} does not exist; make it first" if missing else error.strerror
+        raise FolderError(f"{path}: cannot be created: {why}") from error
 
 
 def open_checked(path: str, owner: int | None = None) -> int:

@@ -28,7 +28,6 @@ def install(torch_module: Any = None) -> Recorder | None:
     if not _installed:
         recorder = Recorder()
         _installed.append(recorder)
-        recorder.schedulers.find()
     recorder = _installed[0]
     if recorder.on:
         recorder.patch()

@@ -10,13 +10,15 @@ import platform
 import socket
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import layout
 
-COMMAND_LIMIT = 4096
+COMMAND_LIMIT, COMMAND_READ = 4096, 65536
+_STARTED_BY_MULTIPROCESSING = ("--multiprocessing-fork", "from multiprocessing.forkserver import")
+"""In the command line of a child of the start methods spawn and forkserver."""
 _STARTED_FIELD = 22
 _RANK_VARIABLES = {
     "rank": ("RANK", "OMPI_COMM_WORLD_RANK"),
@@ -105,7 +107,20 @@ def _started(ticks: int | None) -> float:
 def _command() -> str:
     try:
         with Path("/proc/self/cmdline").open("rb") as file:
-            words = file.read(COMMAND_LIMIT).rstrip(b"\0").split(b"\0")
-        return b" ".join(words).decode("utf-8", "replace")
+            data = file.read(COMMAND_READ)
     except OSError:
-        return " ".join(sys.argv)[:COMMAND_LIMIT]
+        words = sys.argv
+    else:
+        words = data.decode("utf-8", "replace").rstrip("\0").split("\0")
+        if any(mark in word for word in words for mark in _STARTED_BY_MULTIPROCESSING):
+            # Such a child has its parent's arguments; its own command line names no script.
+            words = [words[0], *sys.argv]
+    return _cut(words)
+
+
+def _cut(words: Sequence[str]) -> str:
+    """As many whole words as there is room for; a first word that is too long alone is cut."""
+    text = " ".join(words)
+    if len(text) <= COMMAND_LIMIT:
+        return text
+    return text[: COMMAND_LIMIT + 1].rpartition(" ")[0] or text[:COMMAND_LIMIT]

@@ -20,6 +20,7 @@ from typing import Any
 
 from . import (
     autocasting,
+    calls,
     clipping,
     endings,
     foreign_scalers,
@@ -348,7 +349,12 @@ class Recorder:
 
 def _note_modules() -> Callable[[], None]:
     names.note_modules()
-    return names.forget_modules
+
+    def leave() -> None:
+        names.forget_modules()
+        calls.release_all()
+
+    return leave
 
 
 def _tensors_of(step: Step) -> list[Any]:

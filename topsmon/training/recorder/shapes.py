@@ -221,7 +221,8 @@ class Shapes:
             self._every *= 4
             self._next = step + self._every
         elif step >= self._next:
-            self._next = step + self._every
+            # The model becomes known during the first steps.
+            self._next = step + (self._every if model is not None or step > EVERY else 1)
             if model is not None and not compiled.reason(model):
                 self._glance.arm(model)
         seen = self._glance.sizes

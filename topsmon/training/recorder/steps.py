@@ -65,6 +65,7 @@ class StepWatch:
             known = Known(weakref.ref(optimizer, lambda _: all_known.pop(key, None)))
             all_known[key] = known
             self._owners = None
+            self.recorder.schedulers.find(optimizer)
             self.recorder.open()
             self.recorder.examiner.describe(optimizer)
         return known
@@ -204,6 +205,7 @@ class Schedulers:
 
     def __init__(self) -> None:
         self.known: list[list[Any]] = []
+        self._sought = False
 
     def made(self, args: Any, _kwargs: Any, _result: Any) -> None:
         """A scheduler was made: count its steps from now on."""
@@ -227,14 +229,20 @@ class Schedulers:
                 most = moved
         return most
 
-    def find(self) -> None:
-        """Look for schedulers made before the recorder came in, in one pass over all objects."""
+    def find(self, optimizer: Any) -> None:
+        """Look for schedulers made before the recorder came in, in one pass over all objects.
+
+        A scheduler leaves its mark on the optimizer: without one there is nothing to look for.
+        """
         kind = getattr(sys.modules.get(SCHEDULER), "LRScheduler", None)
-        if kind is not None:
-            for item in gc.get_objects():
-                # type(): isinstance() would run the code of proxies.
-                if issubclass(type(item), kind):
-                    self._add(item)
+        marked = hasattr(vars(optimizer).get("step"), "_wrapped_by_lr_sched")
+        if kind is None or not marked or self._sought or self.known:
+            return
+        self._sought = True
+        for item in gc.get_objects():
+            # type(): isinstance() would run the code of proxies.
+            if issubclass(type(item), kind):
+                self._add(item)
 
 
 def patch(recorder: Recorder) -> None:

@@ -26,15 +26,30 @@ class Tracing:
         self.told = False
 
     def tell(self, *_args: Any) -> None:
-        """Name our modules to be skipped, if the run has imported torch._dynamo by now."""
-        add = getattr(sys.modules.get(RULES), "add", None)
-        if self.told or add is None:
+        """Name our files to be skipped, if the run has imported torch._dynamo by now."""
+        rules = sys.modules.get(RULES)
+        if self.told or rules is None:
             return
         self.told = True
-        package = __package__ + "."
-        for name in [name for name in sys.modules if name.startswith(package)]:
-            if not name.endswith("." + TRACEABLE) and getattr(sys.modules[name], "__spec__", None):
-                add(name)
+        skipped: list[str] = rules.SKIP_DIRS
+        ours = {origin: name for name, origin in _files() if origin not in skipped}
+        if not ours:
+            return
+        # Each `add` compiles one expression of all that is skipped, so it is called but once.
+        *others, last = ours
+        skipped.extend(others)
+        rules.add(ours[last])
+
+
+def _files() -> list[tuple[str, str]]:
+    """Our modules and their files, but for what torch.compile may trace."""
+    package = __package__ + "."
+    found = []
+    for name, module in list(sys.modules.items()):
+        origin = getattr(getattr(module, "__spec__", None), "origin", None)
+        if name.startswith(package) and not name.endswith("." + TRACEABLE) and origin:
+            found.append((name, str(origin)))
+    return found
 
 
 def patch(recorder: Recorder) -> None:

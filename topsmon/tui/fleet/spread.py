@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from topsmon.fleet.aggregate import Aggregate, Histogram
 from topsmon.fleet.metrics import METRICS, Metric
+from topsmon.fleet.words import counted
 from topsmon.tui.cells import Line, Span, fit, left, right
 from topsmon.tui.fleet.watched import Hosts
 from topsmon.tui.fleet.words import metric_label, short
@@ -31,7 +32,7 @@ class Spread(Panel):
         hosts = view.hosts
         if hosts is None:
             return "distribution"
-        return f"distribution over {hosts.aggregate.count} devices"
+        return f"distribution over {counted(hosts.aggregate.count, 'device')}"
 
     def lines(self, view: View, width: int, height: int) -> list[Line]:
         """Return the quantiles, as many as fit, and the histogram."""
@@ -72,6 +73,8 @@ def _row(
     for name in columns:
         value = _value(found, name)
         text = NOT_AVAILABLE if value is None else _number(metric, value)
+        if found is None:
+            text = "..." if glyphs.ascii_only else "…"  # not computed yet
         spans.append(Span(right(text, CELL), role + ending))
     return fit(spans, width)
 

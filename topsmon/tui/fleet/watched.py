@@ -18,6 +18,8 @@ from topsmon.fleet.trouble import Sieve, Trouble, badness
 SECONDS = 0.45
 """Least time between two looks at the numbers; keys are answered at once."""
 WORST_KEPT = 60
+AT_ONCE = 1000
+"""Up to so many devices all metrics are taken anew at each look."""
 SORTS = ("by name", "worst first", "by metric")
 """The first keeps every host in its place, whatever happens."""
 FILTER_MOST = 60
@@ -126,8 +128,10 @@ class Watch:
         """Where the cursor was put, else the host with the worst trouble, else the first."""
         if any(row.view.name == self._moved_to for row in hosts.rows):
             return self._moved_to
-        if hosts.troubles:
-            return hosts.troubles[0].host
+        names = {row.view.name for row in hosts.rows}
+        for trouble in hosts.troubles:
+            if trouble.host in names:
+                return trouble.host
         return hosts.rows[0].view.name if hosts.rows else None
 
     def _look(self, now: float) -> Hosts:
@@ -136,7 +140,8 @@ class Watch:
         wanted = self.filter.casefold()
         only = {name for name in fleet.hosts if wanted in name.casefold()} if wanted else None
         if only is not None:
-            troubles = tuple(trouble for trouble in troubles if trouble.host in only)
+            server = fleet.outage.server if fleet.outage is not None else None
+            troubles = tuple(one for one in troubles if one.host in only or one.host == server)
         worst_of: dict[str, Trouble] = {}
         for trouble in troubles:
             worst_of.setdefault(trouble.host, trouble)
@@ -147,7 +152,7 @@ class Watch:
             self.metric, now, precision=precision, worst=WORST_KEPT, only=only
         )
         self._aggregates[self.metric] = aggregate
-        self._refresh_another(now, precision, only)
+        self._refresh_others(now, precision, only)
         boards: dict[str, int] = {}
         for view, _ in conditions:
             for device in view.shown:
@@ -167,13 +172,14 @@ class Watch:
             simulated=_simulated(rows),
         )
 
-    def _refresh_another(self, now: float, precision: str, only: set[str] | None) -> None:
-        """Take one more metric anew, each in its turn: all of them at once would cost too much."""
-        missing = [key for key in METRICS if key not in self._aggregates]
-        keys = list(METRICS)
-        self._turn = (self._turn + 1) % len(keys)
-        key = missing[0] if missing else keys[self._turn]
-        if key != self.metric:
+    def _refresh_others(self, now: float, precision: str, only: set[str] | None) -> None:
+        """Take the other metrics anew; one at a time, in turn, where all would cost too much."""
+        others = [key for key in METRICS if key != self.metric]
+        if sum(len(view.shown) for view in self.fleet.hosts.values()) > AT_ONCE:
+            missing = [key for key in others if key not in self._aggregates]
+            self._turn = (self._turn + 1) % len(others)
+            others = missing[:1] or [others[self._turn]]
+        for key in others:
             self._aggregates[key] = self.fleet.aggregate(
                 key, now, precision=precision, worst=0, only=only
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from topsmon.fleet.device_view import DeviceView
 from topsmon.fleet.host_view import LinkCondition
 from topsmon.fleet.metrics import Metric
+from topsmon.fleet.words import counted
 from topsmon.tui.cells import Span, clip, left
 from topsmon.tui.fleet.watched import HostRow, Hosts
 from topsmon.tui.glyphs import Glyphs
@@ -110,4 +111,4 @@ def filter_words(hosts: Hosts) -> str:
     if not hosts.filter:
         return ""
     text = clip(plain(hosts.filter), 30)
-    return f"{len(hosts.rows)} of {hosts.all_hosts} hosts with {text!r}"
+    return f"{len(hosts.rows)} of {counted(hosts.all_hosts, 'host')} with {text!r}"

@@ -14,7 +14,15 @@ from topsmon.tui.options import ScreenOptions
 from topsmon.tui.panel import Panel
 from topsmon.tui.processes.columns import SORTS, STATE_ROLES, Column, arrange
 from topsmon.tui.processes.table import FILTER_MOST, Table
-from topsmon.tui.processes.words import broken, kind_words, parents, place_hint, state_hint, who
+from topsmon.tui.processes.words import (
+    broken,
+    elsewhere,
+    kind_words,
+    parents,
+    place_hint,
+    state_hint,
+    who,
+)
 from topsmon.tui.view import View
 from topsmon.units import NOT_AVAILABLE, plain
 
@@ -138,6 +146,11 @@ class ProcessList(Panel):
             return "no process fits the filter"
         if all(device.processes is None for device in view.state.devices.values()):
             return "the first look at processes is on its way"
+        if all(
+            device.processes is None or device.processes.entries is None
+            for device in view.state.devices.values()
+        ):
+            return "which processes use a device is not known"
         return "nobody uses a device"
 
     def _prompt_lines(self, view: View, width: int) -> list[Line]:
@@ -348,7 +361,9 @@ class ProcessList(Panel):
         row = self.table.selected
         if row is None:
             return
-        prevented = READ_ONLY if self._app.options.readonly else obstacle(self._app.view, row)
+        prevented = obstacle(self._app.view, row)
+        if self._app.options.readonly and not elsewhere(self._app.view):
+            prevented = READ_ONLY
         if prevented:
             self.app.notify(prevented, severity="warning", markup=False)
         else:

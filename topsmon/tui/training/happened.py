@@ -61,6 +61,8 @@ def newest(happened: Iterable[events.RunEvent]) -> list[Happening]:
     found: list[Happening] = []
     for event in reversed(list(happened)):
         last = found[-1] if found else None
+        if last is not None and event.kind == last.event.kind == "end":
+            continue  # the run's own word, and that of the one that has started it
         if last is not None and event.kind == last.event.kind == "back-off":
             found[-1] = last._replace(times=last.times + 1)
         elif not (

@@ -9,6 +9,7 @@ from textual.events import Click
 
 from topsmon.diagnosis import mfu
 from topsmon.diagnosis.training import ranks_text
+from topsmon.diagnosis.training.other_ranks import lost
 from topsmon.diagnosis.training.words import scale_text
 from topsmon.run_state import RunState
 from topsmon.tui.cells import Line, Span, clip, fit, left, line_width, right, width_of
@@ -216,9 +217,10 @@ def _ending(
 
 
 def _last_words(launch: Launch) -> str:
-    """Those of the member that ended worst."""
-    worst = next((run for run in launch.members if run.condition in {"failed", "killed"}), None)
-    return last_words(worst or launch.first)
+    """Those of the member that ended worst, and not because another one had gone."""
+    bad = [run for run in launch.members if run.condition in {"failed", "killed", "gone"}]
+    worst = min(bad, key=lambda run: (lost(run), run.condition == "gone"), default=launch.first)
+    return last_words(worst)
 
 
 # Cells ------------------------------------------------------------------------------------------
@@ -267,6 +269,8 @@ def _step_time(view: View, runs: Sequence[RunState]) -> str:
 
 def _speed(view: View, runs: Sequence[RunState]) -> str:
     del view
+    if any(run.condition == "silent" for run in runs):
+        return ""
     windows = [run.sample.window for run in runs if run.sample is not None]
     for field in ("tokens_per_second", "samples_per_second"):
         values = [value for window in windows if (value := getattr(window, field)) is not None]

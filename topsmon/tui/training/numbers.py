@@ -83,7 +83,10 @@ class RunNumbers(Panel):
 
 def nonfinite(run: RunState) -> list[Fact]:
     """Where something that is not finite was last seen: the first bad module, the parameters."""
-    found = [event for kind in NONFINITE if (event := run.latest(kind)) is not None]
+    first = run.bad_weights()
+    found = [first] if first is not None else []
+    kinds = [kind for kind in NONFINITE if kind != "nonfinite-weights"]
+    found += [event for kind in kinds if (event := run.latest(kind)) is not None]
     newest = max((event.step for event in found), default=0)
     return [
         Fact(NONFINITE[event.kind], f"step {count(event.step)}  {_where(event)}")
@@ -146,7 +149,7 @@ def facts(view: View, run: RunState) -> list[Fact]:
             seconds_text(window.step_seconds) or NOT_AVAILABLE,
             (f"median, p95 {seconds_text(slow)}", f"p95 {seconds_text(slow)}") if slow else (),
         ),
-        Fact("speed", speed_text(window) or NOT_AVAILABLE, _per_step(window)),
+        _speed(view, run, window),
         Fact(
             "data wait",
             percent(window.data_wait_ratio),
@@ -198,7 +201,7 @@ def _scaling(view: View, run: RunState, sample: events.RunSample) -> list[Fact]:
         Fact(
             "scale",
             scale_text(sample.scale),
-            _scale_range(totals),
+            _scale_range(run, totals),
             concerned(view, run, "scale-"),
         ),
         Fact(
@@ -231,8 +234,8 @@ def _scaling(view: View, run: RunState, sample: events.RunSample) -> list[Fact]:
     return found
 
 
-def _scale_range(totals: events.RunTotals) -> tuple[str, ...]:
-    low, high = totals.scale_lowest, totals.scale_highest
+def _scale_range(run: RunState, totals: events.RunTotals) -> tuple[str, ...]:
+    low, high = totals.scale_lowest, run.scale_highest
     if low is None or high is None or low == high:
         return ()
     return (f"{scale_text(low)} to {scale_text(high)} so far", f"top {scale_text(high)}")
@@ -253,6 +256,17 @@ def _gradients(view: View, run: RunState, sample: events.RunSample) -> list[Fact
     return found
 
 
+def _speed(view: View, run: RunState, window: events.RunWindow) -> Fact:
+    if run.condition == "silent":
+        return Fact("speed", NOT_AVAILABLE, (_no_step(view, run),), "muted")
+    return Fact("speed", speed_text(window) or NOT_AVAILABLE, _per_step(window))
+
+
+def _no_step(view: View, run: RunState) -> str:
+    age = age_of_step(run, view.wall)
+    return f"no step for {duration(age)}" if age is not None else mfu.NO_STEP
+
+
 def _per_step(window: events.RunWindow) -> tuple[str, ...]:
     amounts = ((window.tokens_per_step, "tokens"), (window.samples_per_step, "samples"))
     return tuple(f"{count(value)} {unit} a step" for value, unit in amounts if value is not None)
@@ -261,6 +275,8 @@ def _per_step(window: events.RunWindow) -> tuple[str, ...]:
 def mfu_fact(view: View, run: RunState) -> Fact:
     """The share of the ceiling that the run's model uses, with its source; why not, without."""
     found = mfu.of_run(view.state, run)
+    if found.absence == mfu.NO_STEP:
+        return Fact("MFU", NOT_AVAILABLE, (_no_step(view, run),), "muted")
     if found.flops_per_second is None:
         return Fact("MFU", NOT_AVAILABLE, (plain(found.absence, 200),), "muted")
     achieved = rate(found.flops_per_second, found.precision or "fp32")

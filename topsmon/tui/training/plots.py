@@ -95,7 +95,8 @@ class RunPlot(Panel):
         ]
         if drawing.mark_name:
             lines.append(_mark_line(drawing, glyphs, width))
-        return [*lines, _legend(drawing, steps, glyphs, width)]
+        newest = run.sample.step if run.sample is not None else steps.last
+        return [*lines, _legend(drawing, steps, newest, glyphs, width)]
 
     def subtitle(self, view: View) -> str:
         """Explain the marks."""
@@ -285,8 +286,8 @@ def _mark_line(drawing: Drawing, glyphs: Glyphs, width: int) -> Line:
     return fit(spans, width)
 
 
-def _legend(drawing: Drawing, steps: Steps, glyphs: Glyphs, width: int) -> Line:
-    begin, end = "step 1", count(steps.last)
+def _legend(drawing: Drawing, steps: Steps, newest: int, glyphs: Glyphs, width: int) -> Line:
+    begin, end = "step 1", f"newest {count(newest)}" if newest < steps.last else count(newest)
     parts: list[Span] = []
     for place, curve in enumerate(drawing.curves):
         if not curve.name:

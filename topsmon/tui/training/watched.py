@@ -17,10 +17,14 @@ SEVERITIES = ("fail", "warn")
 
 
 class Judgement(NamedTuple):
-    """What the rules say of one run, worst first, and all of it in a line."""
+    """What the rules say of one run, worst first, and all of it in a line.
+
+    `suffers`: another rank has caused its trouble.
+    """
 
     findings: tuple[events.Finding, ...] = ()
     verdict: str = ""
+    suffers: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,7 +80,7 @@ class Watched:
         self._moved_to: str | None = None
         self._unfolded = False
         self._judged: dict[str, Judgement] = {}
-        self._ended: dict[str, tuple[events.RunSample | None, events.RunStatus | None]] = {}
+        self._ended: dict[str, tuple[object, ...]] = {}
         self._version: int | None = None
         self._at = 0.0
         self.training = NO_RUNS
@@ -103,17 +107,23 @@ class Watched:
 
     def _judge(self, state: State, now: float) -> None:
         from topsmon.diagnosis import of_run
+        from topsmon.diagnosis.training.other_ranks import suffers
         from topsmon.report.training import verdict
 
         judged = {}
+        # How a rank is judged depends on how the others of its launch are.
+        ranks: dict[str, tuple[str, ...]] = {}
+        for run in state.runs.values():
+            ranks[run.group] = (*ranks.get(run.group, ()), run.condition)
         for key, run in state.runs.items():
-            if run.ended and self._ended.get(key) == (run.sample, run.status):
+            told = (run.sample, run.status, ranks[run.group])
+            if run.ended and self._ended.get(key) == told:
                 judged[key] = self._judged[key]
                 continue
             findings = of_run(state, key, now)
-            judged[key] = Judgement(findings, verdict(run, findings))
+            judged[key] = Judgement(findings, verdict(run, findings), suffers(state, run))
             if run.ended:
-                self._ended[key] = (run.sample, run.status)
+                self._ended[key] = told
         self._judged, self._version, self._at = judged, state.version, now
 
     def move(self, step: int) -> None:
@@ -157,8 +167,10 @@ def _trouble(training: Training, members: Sequence[RunState]) -> int:
 
 
 def _first_bad(training: Training, launch: Launch) -> str:
-    """The rank to look at first: the one with the worst finding."""
-    return min(launch.members, key=lambda run: _trouble(training, [run])).key
+    """The rank to look at first: the one with the worst finding that no other one has caused."""
+    return min(
+        launch.members, key=lambda run: (_trouble(training, [run]), training.of(run).suffers)
+    ).key
 
 
 def _worst(training: Training) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topsmon import events
+from topsmon.diagnosis.training import words as training_words
 from topsmon.run_state import RunState, script_words
 from topsmon.tui.view import SEVERITY_ROLES
-from topsmon.units import command_words, duration, plain, si, significant
+from topsmon.units import command_words, plain, si, significant
 
 CONDITIONS: dict[events.RunCondition, tuple[str, str]] = {
     "running": ("ok", "ok"),
@@ -18,6 +19,8 @@ CONDITIONS: dict[events.RunCondition, tuple[str, str]] = {
     "gone": ("GONE", "warn"),
 }
 """Word and role of a run's condition."""
+INTERRUPTED = "ended"
+"""The word where someone ended it."""
 WITHOUT_WORDS: dict[events.RunCondition, str] = {
     "running": "",
     "silent": "no step for long",
@@ -35,6 +38,8 @@ def state_word(run: RunState, findings: Sequence[events.Finding]) -> tuple[str, 
     `findings` are those of the run, worst first. How a run has ended outranks a warning.
     """
     word, role = CONDITIONS[run.condition]
+    if run.interrupted:
+        word, role = INTERRUPTED, "muted"
     for finding in findings[:1]:
         grave = finding.severity == "fail" or not run.ended
         if role in {"ok", "muted"} and finding.severity != "info" and grave:
@@ -65,6 +70,8 @@ def full_name(identity: events.Run, limit: int = 200) -> str:
 def last_words(run: RunState) -> str:
     """How a run ended, or why nothing is heard of it; "" for one that runs."""
     detail = plain(run.status.detail, 400) if run.status is not None else ""
+    if run.interrupted:
+        return f"interrupted: {detail}" if detail else "interrupted"
     return detail or WITHOUT_WORDS[run.condition]
 
 
@@ -83,12 +90,8 @@ def number(value: float | None, missing: str = "") -> str:
 
 
 def seconds_text(seconds: float | None) -> str:
-    """A step's time: "215 ms", "1.24 s"."""
-    if seconds is None:
-        return ""
-    if seconds < 1:
-        return f"{significant(seconds * 1e3)} ms"
-    return f"{significant(seconds)} s" if seconds < 100 else duration(seconds)
+    """A step's time: "215 ms", "1.24 s"; "" where it is not known."""
+    return "" if seconds is None else training_words.seconds_text(seconds)
 
 
 def speed_text(window: events.RunWindow) -> str:
