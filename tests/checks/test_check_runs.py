@@ -245,7 +245,8 @@ def test_an_interrupt_reports_what_is_known(builds: Path) -> None:
 
 
 def test_a_kept_verdict_answers_without_a_run(builds: Path, tmp_path: Path) -> None:
-    kept = tmp_path / "deep" / "verdict.json"
+    kept = tmp_path / "verdicts" / "verdict.json"
+    kept.parent.mkdir()
     options = {"quick": True, "cached": str(kept)}
     first = command("thermal", builds, format="json", **options)
     assert first.returncode == 2

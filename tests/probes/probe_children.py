@@ -12,9 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+import topsmon
 from topsmon import events
 
-PROBES = Path(events.__file__).parent / "probes"
+PROBES = Path(topsmon.__file__).parent / "probes"
 
 
 def decode(line: bytes) -> events.AnyEvent:
