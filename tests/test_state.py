@@ -3,7 +3,8 @@
 import pytest
 
 from topsmon import events
-from topsmon.state import HISTORY_LENGTH, State
+from topsmon.device_state import HISTORY_LENGTH
+from topsmon.state import State
 
 HEADER = {"time": 1.0, "monotonic": 1.0, "source": "host"}
 

@@ -19,9 +19,10 @@ from pathlib import Path
 import msgspec
 
 from topsmon import events, interpreter, results
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import diagnose, sharing
 from topsmon.diagnosis.observe import other_processes
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import PRECISIONS, command_words, plain
 from topsmon.workers import EXIT_USAGE, RestartPolicy, Worker
 

@@ -13,10 +13,11 @@ from machines import A100, FUTURE_CARD, H100, RTX_3090, gpu, header, machine, ra
 
 from topsmon import ceilings, events
 from topsmon.ceilings.cpu_facts import Core, CpuFacts
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.advice import Advice, advise
 from topsmon.report import advice as report
 from topsmon.report.columns import cells
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 T4 = {
     "name": "Tesla T4",

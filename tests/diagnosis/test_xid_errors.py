@@ -4,8 +4,9 @@ import pytest
 from machines import NOW, codes, gpu, header, machine, only, samples, status
 
 from topsmon import events
+from topsmon.device_state import XIDS_KEPT
 from topsmon.diagnosis import device_word, diagnose, xid
-from topsmon.state import XIDS_KEPT, State
+from topsmon.state import State
 
 
 def error(code: int, seconds: float = NOW - 3, index: int = 0) -> events.Xid:

@@ -5,9 +5,10 @@ from typing import Any
 import pytest
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.device_split import split_of
 from topsmon.report.ranks_text import split_lines
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 STAMP: dict[str, Any] = {"time": 1.0, "monotonic": 1.0, "source": "node0"}
 GIB = 1 << 30

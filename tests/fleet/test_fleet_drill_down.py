@@ -11,11 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.fleet.simulated import played
 from topsmon.fleet.state import FleetState
 from topsmon.recording.known import known_events
 from topsmon.simulated.fleet import SimulatedHost, Stamp, parse
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 HISTORIES = {
     *("recent", "busy", "memory_busy", "power_watts", "clock_mhz", "times", "growth"),

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import Any
 
 from topsmon import events
-from topsmon.state import DeviceState, State
+from topsmon.device_state import DeviceState
+from topsmon.state import State
 
 GPU = "GPU-0"
 H100_BF16, H100_FP32, H100_INT8, H100_MEMORY = 989.4e12, 66.9e12, 1978.9e12, 3.352e12

@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import diagnose
 from topsmon.session import Session, SessionOptions
 from topsmon.simulated.live import Live
-from topsmon.state import DeviceState
 
 pytestmark = pytest.mark.real
 

@@ -12,7 +12,8 @@ from signal_machines import machine, read
 from test_screen_live import line_with
 
 from topsmon import events
-from topsmon.state import DeviceState, State
+from topsmon.device_state import DeviceState
+from topsmon.state import State
 from topsmon.tui.sample_fields import (
     counter_pairs,
     head_of,

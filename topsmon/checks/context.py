@@ -13,8 +13,9 @@ from typing import Any
 
 from topsmon import events
 from topsmon.checks.model import Check
+from topsmon.device_state import DeviceState
 from topsmon.laboratory.observed import NOTHING, Observed
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import plain
 
 HOST = "host"

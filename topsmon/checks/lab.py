@@ -9,9 +9,9 @@ from topsmon import events
 from topsmon.ceilings.links import pcie
 from topsmon.checks.context import Context, by_limits
 from topsmon.checks.model import Check, PcieFigure, table
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.expected import table as expected_table
 from topsmon.diagnosis.words import number
-from topsmon.state import DeviceState
 from topsmon.units import bandwidth, binary_bytes, percent, plain, si
 
 FULL_WIDTH = 16

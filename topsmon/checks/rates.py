@@ -7,12 +7,12 @@ from typing import Any
 from topsmon import events
 from topsmon.checks.context import Context, by_limits
 from topsmon.checks.model import table
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events
 from topsmon.diagnosis.causes import Cause, explain
 from topsmon.diagnosis.expected import Expected, expectation
 from topsmon.diagnosis.trust import trusted
 from topsmon.diagnosis.words import label
-from topsmon.state import DeviceState
 from topsmon.units import percent, plain, rate
 
 NOTHING_COMPUTED = "Check the driver, the kernel log (Xid) and the torch build."

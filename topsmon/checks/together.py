@@ -11,6 +11,7 @@ from typing import Any
 from topsmon import events
 from topsmon.checks.context import Context
 from topsmon.checks.rates import chosen_limit
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events, throttle
 from topsmon.diagnosis.causes import explain
 from topsmon.diagnosis.peers import peers_of
@@ -18,7 +19,6 @@ from topsmon.diagnosis.slow import PREFERENCE
 from topsmon.diagnosis.trust import trusted
 from topsmon.diagnosis.words import label, nvidia_smi
 from topsmon.report.check_document import BY_SETTING
-from topsmon.state import DeviceState
 from topsmon.units import PRECISIONS, bandwidth, percent, plain, rate
 
 COPY = "copy_bytes_per_second"

@@ -11,8 +11,9 @@ from topsmon import events
 from topsmon.checks import inventory, lab, power_sensor, rates, together
 from topsmon.checks.context import HOST, Context, Moment
 from topsmon.checks.model import Check, select
+from topsmon.device_state import DeviceState
 from topsmon.laboratory.observed import NOTHING, Observed
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 Judge = Callable[[Context], events.CheckResult | None]
 

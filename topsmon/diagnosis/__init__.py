@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import (
     availability,
     ceiling,
@@ -29,7 +30,7 @@ from topsmon.diagnosis import (
     xid,
 )
 from topsmon.diagnosis.observe import unread_since
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 __all__ = ["RULES", "SEVERITIES", "WORDS", "device_word", "diagnose", "of_run"]
 

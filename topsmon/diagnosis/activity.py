@@ -12,12 +12,12 @@ from dataclasses import dataclass
 import msgspec
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events, power, throttle
 from topsmon.diagnosis.observe import mean
 from topsmon.diagnosis.trust import trusted
 from topsmon.diagnosis.verdict import PUBLISHED, Activity, Reach
 from topsmon.diagnosis.words import number
-from topsmon.state import DeviceState
 from topsmon.units import percent
 
 SEVERAL = 3

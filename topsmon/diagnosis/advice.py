@@ -12,10 +12,10 @@ from typing import Literal
 import msgspec
 
 from topsmon import units
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import merits
 from topsmon.diagnosis.merits import times
 from topsmon.diagnosis.words import label
-from topsmon.state import DeviceState
 
 Workload = Literal["vision training", "language training", "language inference", "deployment"]
 

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.observe import is_stale, overdue, unread_since
 from topsmon.diagnosis.words import board, finding, time_of_day
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import duration, plain
 
 KERNEL_LOG = "sudo dmesg | grep -iE 'nvrm|xid'"

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import activity, power
 from topsmon.diagnosis.observe import is_live, mean, power_share, recent
 from topsmon.diagnosis.sharing import (
@@ -33,7 +34,7 @@ from topsmon.diagnosis.verdict import (
     Reach,
     judge,
 )
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import bandwidth, percent, plain, rate
 
 CANNOT_TELL: Kind = "cannot tell"

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events, power, throttle
 from topsmon.diagnosis.observe import under_load
 from topsmon.diagnosis.words import number, nvidia_smi, where_needed
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import percent
 
 HELD = 0.95

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.trust import trusted
 from topsmon.diagnosis.words import board, finding, label, number, of_ceiling
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import percent, plain, rate
 
 HELD_TOLERANCE = 0.03

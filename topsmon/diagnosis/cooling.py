@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import throttle
 from topsmon.diagnosis.observe import LOAD_SAMPLES, live_gpus, mean, recent
 from topsmon.diagnosis.words import finding, nvidia_smi
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import percent
 
 MARGIN = 3.0

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.observe import other_processes
 from topsmon.diagnosis.words import finding, label, process
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import percent, plain
 
 LEAST_SHARE = 0.9

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.balance import Member, Split, split
 from topsmon.diagnosis.trust import trusted
-from topsmon.state import DeviceState
 
 TRAINING = ("bf16", "fp16", "tf32", "fp32")
 """Types that training computes in, the first that all GPUs have shown decides."""

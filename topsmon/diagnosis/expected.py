@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import msgspec.toml
 
-from topsmon.state import DeviceState
+from topsmon.device_state import DeviceState
 
 
 @dataclass(frozen=True)

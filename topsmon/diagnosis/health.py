@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.observe import live_gpus
 from topsmon.diagnosis.words import board, finding, joined, label, nvidia_smi
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import plain
 
 BASIS = "NVIDIA GPU Memory Error Management; Azure/azurehpc-health-checks"

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.observe import LOAD_RATIO, live_gpus, load, mean, recent, under_load
 from topsmon.diagnosis.words import finding, lspci_address
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import duration
 
 TRANSFERS_PER_SECOND = {1: 2.5e9, 2: 5e9, 3: 8e9, 4: 16e9, 5: 32e9}

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.trust import trusted
 from topsmon.diagnosis.words import label
-from topsmon.state import DeviceState
 from topsmon.units import plain, rate, significant
 
 Basis = Literal["measured", "rated"]

@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.run_state import RunState
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import PRECISIONS, percent, plain, rate
 
 LEAST_STEPS = 20

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topsmon import ceilings, events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import bound
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import gibibytes, percent, plain
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.observe import live_gpus
 from topsmon.diagnosis.words import finding, nvidia_smi
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import duration
 
 ERROR_WINDOW_SECONDS = 300.0

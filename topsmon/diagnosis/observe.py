@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Iterable
 
 from topsmon import events
-from topsmon.state import DeviceState, State
+from topsmon.device_state import DeviceState
+from topsmon.state import State
 
 POLLER = "poller"
 """Name of the poller among the workers, and the subject of its problems."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.trust import trusted
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 SPREAD = 0.10
 """Further below the best than this is a straggler (huggingface/gpu-fryer tolerates 10 %)."""

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events
 from topsmon.diagnosis.observe import live_gpus, mean, power_share, recent, under_load
 from topsmon.diagnosis.words import finding, number, nvidia_smi, where_needed
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 TOLERANCE = 0.01
 """Enforced limits are rounded by the driver; closer than this is the same limit."""

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.observe import live_gpus, other_processes
 from topsmon.diagnosis.words import finding, nvidia_smi, process, where_needed
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import plain
 
 _SERVER_BOARDS = re.compile(

@@ -6,10 +6,11 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.memory import fill_ratio
 from topsmon.diagnosis.observe import is_live, live_gpus, mean, other_processes, power_share, recent
 from topsmon.diagnosis.words import finding, process
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import binary_bytes, percent
 
 CPU_SHARE = 0.25

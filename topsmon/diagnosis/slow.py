@@ -12,13 +12,14 @@ from dataclasses import dataclass
 import msgspec
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events
 from topsmon.diagnosis.causes import Cause, explain
 from topsmon.diagnosis.expected import Expected, expectation
 from topsmon.diagnosis.peers import SPREAD, Peers, peers_of
 from topsmon.diagnosis.trust import trusted
 from topsmon.diagnosis.words import finding, label, of_ceiling
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import percent, plain, rate
 
 PREFERENCE = ("bf16", "fp16", "fp8", "tf32", "fp32", "fp16_acc16", "fp4", "fp64", "int8")

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events
 from topsmon.diagnosis.observe import live_gpus, mean, under_load
 from topsmon.diagnosis.words import finding, nvidia_smi
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import percent
 
 NEAR_LIMIT = 5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topsmon import events
-from topsmon.state import DeviceState
+from topsmon.device_state import DeviceState
 
 
 def trusted(device: DeviceState, precision: str) -> events.RateMeasured | None:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events, power
-from topsmon.state import DeviceState
 from topsmon.units import PRECISIONS, plain
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import re
 import time
 
 from topsmon import events
-from topsmon.state import DeviceState, State
+from topsmon.device_state import DeviceState
+from topsmon.state import State
 from topsmon.units import PRECISIONS, command_words, plain, significant
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.words import board, finding, label
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import plain
 
 

@@ -16,9 +16,10 @@ import msgspec
 import msgspec.toml
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.availability import KERNEL_LOG
 from topsmon.diagnosis.words import finding, joined, time_of_day
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 Weight = Literal["hardware", "reset", "application", "notice"]
 PREFIX = "xid-"

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.devices import host
 from topsmon.doctor.model import Outcome, Patient, Result
-from topsmon.state import DeviceState
 
 SLOW_SECONDS = 1.0
 NO_GPU_CODES = frozenset({"no-device"})

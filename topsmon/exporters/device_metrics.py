@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.clock_events import CLOCK_EVENTS, ClockEvent, decode
 from topsmon.exporters.device_readings import (
     ACTIVITY,
@@ -22,7 +23,7 @@ from topsmon.exporters.device_readings import (
 )
 from topsmon.exporters.families import Families
 from topsmon.exporters.tally import Tally
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import PRECISIONS
 
 STALE_INTERVALS = 5.0

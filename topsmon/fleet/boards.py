@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from topsmon import events
-from topsmon.state import DeviceState
+from topsmon.device_state import DeviceState
 from topsmon.units import PRECISIONS
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from topsmon import events
+from topsmon.device_state import PrecisionState
 from topsmon.fleet.boards import Board, SharedCeilings
-from topsmon.state import PrecisionState
 from topsmon.units import PRECISIONS
 
 Occasional = (

@@ -11,13 +11,14 @@ from collections.abc import Container
 from typing import NamedTuple
 
 from topsmon import events
+from topsmon.device_state import XIDS_KEPT
 from topsmon.fleet import aggregate as aggregates
 from topsmon.fleet import metrics
 from topsmon.fleet.boards import BoardPool, CeilingsPool
 from topsmon.fleet.device_view import DeviceView, Occasional
 from topsmon.fleet.host_view import HOST_EVENTS, HostView, LinkCondition
 from topsmon.run_state import RUN_EVENTS
-from topsmon.state import XIDS_KEPT, State
+from topsmon.state import State
 
 STALE_INTERVALS = 3
 """A live host is stale after so many intervals without a word, and at the least `STALE_SECONDS`."""

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from topsmon import events, interpreter
+from topsmon.device_state import DeviceState
 from topsmon.laboratory import hasten
 from topsmon.laboratory.observed import Observed
 from topsmon.laboratory.progress import Pace, Progress
 from topsmon.session import BUSY_GPU_RATIO, POLLER, PROBES, foreign_use, mark_shared
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.workers import EXIT_NO_TORCH, EXIT_USAGE, RestartPolicy, Worker
 
 INTERVAL_SECONDS = 0.25

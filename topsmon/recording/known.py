@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import msgspec
 
 from topsmon import events
+from topsmon.device_state import DeviceState, PrecisionState
 from topsmon.devices.stamp import stamp
 from topsmon.run_state import RunState
-from topsmon.state import DeviceState, PrecisionState, State
+from topsmon.state import State
 
 
 def known_events(state: State) -> list[events.AnyEvent]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from topsmon import units
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis.advice import Advice, Option
 from topsmon.report.columns import wrap
-from topsmon.state import DeviceState
 
 WIDTH = 80
 INDENT = "    "

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from topsmon.device_state import DeviceState
 from topsmon.report.columns import wrap
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 if TYPE_CHECKING:
     from topsmon.diagnosis.bound import Bound

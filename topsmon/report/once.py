@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 
 from topsmon import __version__, events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import device_word, link
 from topsmon.diagnosis.memory import fill_ratio
 from topsmon.diagnosis.observe import load, under_load
 from topsmon.diagnosis.waterfall import limited_by
 from topsmon.report import gpu_detail, processes
 from topsmon.report.columns import clip, pad, wrap
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import (
     NOT_AVAILABLE,
     PRECISIONS,

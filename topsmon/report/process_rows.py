@@ -10,7 +10,8 @@ from typing import NamedTuple
 import msgspec
 
 from topsmon import events
-from topsmon.state import DeviceState, State
+from topsmon.device_state import DeviceState
+from topsmon.state import State
 from topsmon.units import plain
 
 _WORDS = re.compile(r"gpu\s*(\d+)(?!\S)|(\S+)")

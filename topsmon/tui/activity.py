@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import bound
 from topsmon.diagnosis.bound import Bound
 from topsmon.diagnosis.verdict import Kind
-from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, clip, fit, left, right, words
 from topsmon.tui.glyphs import bar
 from topsmon.tui.mig_rows import HEADS, mig_lines

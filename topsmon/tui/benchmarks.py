@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from topsmon import events
-from topsmon.state import DeviceState, State
+from topsmon.device_state import DeviceState
+from topsmon.state import State
 from topsmon.units import NOT_AVAILABLE, plain
 
 SHARED = "device-shared"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from topsmon.state import DeviceState
+from topsmon.device_state import DeviceState
 from topsmon.tui.cells import Line, Span, fit, left, line_width, right
 from topsmon.tui.device_rows import first_row
 from topsmon.tui.panel import Panel

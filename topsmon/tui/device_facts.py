@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import link
-from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, clip, fit, left
 from topsmon.tui.panel import Panel
 from topsmon.tui.process_rows import HEAD, process_lines

@@ -7,10 +7,10 @@ from typing import NamedTuple, Protocol
 
 from textual.events import Click
 
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import bound
 from topsmon.diagnosis.verdict import Kind
 from topsmon.diagnosis.waterfall import limited_by
-from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, fit, left, right
 from topsmon.tui.glyphs import spark
 from topsmon.tui.panel import Panel

@@ -14,9 +14,9 @@ from textual.widgets import SelectionList, Static
 from textual.widgets.selection_list import Selection
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import bound, mig
 from topsmon.run_state import RunState
-from topsmon.state import DeviceState
 from topsmon.tui.cells import left, right, words
 from topsmon.tui.checks_view import verdict_lines
 from topsmon.tui.device_facts import facts

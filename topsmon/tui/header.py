@@ -7,8 +7,9 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.fleet.words import counted
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.tui import benchmarks
 from topsmon.tui.cells import Line, Span, clip, fit, line_width, two_sided, width_of, words
 from topsmon.tui.panel import Panel

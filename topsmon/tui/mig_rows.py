@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import mig
 from topsmon.diagnosis.mig import Part
 from topsmon.diagnosis.verdict import Kind
-from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, fit, left, right
 from topsmon.tui.rate_rows import unit_and_scale
 from topsmon.tui.view import View

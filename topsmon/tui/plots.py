@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from topsmon.state import DeviceState
+from topsmon.device_state import DeviceState
 from topsmon.tui.cells import Line, Span, fit, line_width, right
 from topsmon.tui.charts import ChartCell, dots_per_cell, draw, resample
 from topsmon.tui.panel import Panel

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from topsmon import events
-from topsmon.state import DeviceState
+from topsmon.device_state import DeviceState
 from topsmon.tui.cells import Line, Span, clip, fit, left, right
 from topsmon.units import NOT_AVAILABLE, command_words, gibibytes, plain, significant
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from topsmon import events
-from topsmon.state import DeviceState
+from topsmon.device_state import DeviceState
 from topsmon.tui.view import View
 from topsmon.units import NOT_AVAILABLE, PRECISIONS, duration, percent, plain, significant
 

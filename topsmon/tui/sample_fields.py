@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events, topology, xid
 from topsmon.diagnosis.words import number, time_of_day
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.tui.signals import THROTTLE_REASONS
 from topsmon.units import NOT_AVAILABLE, bandwidth, binary_bytes, percent, plain
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import activity, cooling
 from topsmon.diagnosis.observe import power_share
 from topsmon.diagnosis.throttle import BITS, LEAST_TIME
 from topsmon.diagnosis.verdict import THROTTLED
-from topsmon.state import DeviceState
 from topsmon.tui.device_rows import concerned, is_gone
 from topsmon.tui.view import View, state_word
 from topsmon.units import NOT_AVAILABLE, PRECISIONS, percent, plain, significant

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from topsmon import events
 from topsmon.ceilings.measured import at_top_clock
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import device_word
 from topsmon.recording.progress import Progress
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.tui.benchmarks import obstacle
 from topsmon.tui.glyphs import UTF8, Glyphs
 from topsmon.tui.training.watched import NO_RUNS, Training

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import mfu
 from topsmon.diagnosis.waterfall import Step, steps
-from topsmon.state import DeviceState
 from topsmon.tui.cells import Line, Span, clip, fit, left, line_width, right
 from topsmon.tui.panel import Panel
 from topsmon.tui.rate_rows import shape_text, unit_and_scale

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import mfu
 from topsmon.diagnosis.observe import is_live, mean, recent
 from topsmon.diagnosis.sharing import STARVED_SAMPLES, is_sawtooth
 from topsmon.diagnosis.training.watched import Watched, found, known
 from topsmon.diagnosis.training.words import seconds_text
-from topsmon.state import DeviceState
 from topsmon.units import percent
 
 FEWEST_STEPS = 20

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.run_state import RunState
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 
 CALIBRATION_STEPS = 25
 """Within the first steps a scaler searches its scale: skips are its way to do so. A high first

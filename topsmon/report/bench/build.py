@@ -8,12 +8,13 @@ from types import MappingProxyType
 
 from topsmon import __version__, events
 from topsmon.ceilings.measured import at_top_clock
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events
 from topsmon.report.bench import model
 from topsmon.report.bench.precisions import result
 from topsmon.report.bench.probes import bandwidths, energy, latencies, pcie, sustained
 from topsmon.report.bench.words import grouped
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import PRECISIONS, plain
 
 PROBES_SHOWN = ("memory", "cache", "transfer", "launch")

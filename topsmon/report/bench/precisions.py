@@ -9,13 +9,14 @@ import msgspec
 from topsmon import events
 from topsmon.ceilings import held
 from topsmon.ceilings.measured import at_top_clock
+from topsmon.device_state import DeviceState
 from topsmon.diagnosis import clock_events
 from topsmon.diagnosis.causes import explain
 from topsmon.diagnosis.expected import Expected, expectation
 from topsmon.report.bench.model import Burst, Energy, PrecisionResult
 from topsmon.report.bench.words import shape_words
 from topsmon.report.shown import NOTHING_COMPUTED, ceiling_word
-from topsmon.state import DeviceState, State
+from topsmon.state import State
 from topsmon.units import PRECISIONS, plain, rate, watts
 
 REFERENCE = "fp32"

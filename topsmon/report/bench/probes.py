@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from topsmon import events
+from topsmon.device_state import DeviceState
 from topsmon.report.bench.model import Bandwidth, Energy, Latency, Sustained
-from topsmon.state import DeviceState
 from topsmon.units import plain
 
 BANDWIDTH, TIME = "_bytes_per_second", "_seconds"

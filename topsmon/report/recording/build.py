@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 
 from topsmon import __version__
+from topsmon.device_state import DeviceState
 from topsmon.recording.summary import DeviceSummary, RateStatistics, Span, Summary
 from topsmon.recording.words import clock
 from topsmon.report import training
 from topsmon.report.recording.model import Block, Document, Lines, Listing, Section, Table
 from topsmon.report.recording.plotted import device_plots, run_plots
-from topsmon.state import DeviceState
 from topsmon.units import (
     NOT_AVAILABLE,
     PRECISIONS,

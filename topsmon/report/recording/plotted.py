@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from topsmon.device_state import DeviceState
 from topsmon.recording.series import Series
 from topsmon.recording.summary import DeviceSummary, Summary
 from topsmon.report.recording.model import Plot
 from topsmon.run_state import RunState
-from topsmon.state import DeviceState
 from topsmon.units import plain
 
 GIBIBYTE = 2.0**30

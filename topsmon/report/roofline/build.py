@@ -8,12 +8,12 @@ from typing import Literal, NamedTuple
 
 from topsmon import events, units
 from topsmon.ceilings.measured import at_top_clock
+from topsmon.device_state import DeviceState, PrecisionState
 from topsmon.report.bounds import peaks
 from topsmon.report.counted import Count, Layer, default_peak
 from topsmon.report.roofline.doubts import doubt_notes
 from topsmon.report.roofline.model import Bound, Point, Ridge, Roof, Roofline, Slope, Word
 from topsmon.report.shown import AT_TOP_CLOCK, TOP_CLOCK
-from topsmon.state import DeviceState, PrecisionState
 
 GEMM_BYTES = {
     "fp64": (8.0, 8.0),
