@@ -238,3 +238,16 @@ def test_a_silent_run_has_no_rate_and_no_speed() -> None:
     line = verdict(run(), sample(), status("silent"))
     assert line.startswith("no step for ")
     assert "; until then mixed precision healthy: scale 65536" in line
+
+
+def test_what_torch_has_allocated_is_not_all_that_a_gpu_holds() -> None:
+    # pytorch#37250: nothing allocated, gigabytes used; the gap is torch's cache and the context.
+    words = "allocated by torch: its cache and the CUDA context come on top"
+    held = sample(memory_bytes=0, memory_peak_bytes=12 << 30)
+    for device, said in (("cuda:0", True), ("cpu", False)):
+        state = State()
+        for event in (run(torch_device=device), held):
+            state.apply(event, NOW)
+        text = " ".join(training.summary(state.ordered_runs(), state, NOW).split())
+        assert (words in text) is said
+        assert "peak 12.0 GiB" in text

@@ -33,6 +33,7 @@ WIDTH = 80
 HEAD = 11
 RANKS_SHOWN = 16
 """Lines of single ranks; more are counted."""
+TORCH_ALLOCATED = "allocated by torch: its cache and the CUDA context come on top"
 STEPS_FOR_A_MEAN = 1000
 """Before so many steps the recorder's mean cost a step is mostly that of its beginning."""
 OF_THE_RUN = frozenset({"run-failed", "run-killed", "run-gone"})
@@ -41,6 +42,11 @@ NOTES = ("scaler-bf16", "scaler-disabled", "backward-overflow", "scheduler-ahead
 """Codes of notes that the verdict on a healthy run ends with."""
 
 Findings = Sequence[events.Finding]
+
+
+def on_cuda(identity: events.Run) -> bool:
+    """True where a run's memory is torch's own account of a GPU, not the process's."""
+    return (identity.torch_device or "").startswith("cuda")
 
 
 def verdict(run: RunState, findings: Findings) -> str:
@@ -227,7 +233,8 @@ def _facts(run: RunState, state: State) -> Iterator[tuple[str, str]]:
         yield "energy", f"{number_text(run.joules_per_step)} J a step{per_token} (energy counter)"
     if sample.memory_bytes is not None or sample.memory_peak_bytes is not None:
         peak = binary_bytes(sample.memory_peak_bytes)
-        yield "memory", f"{binary_bytes(sample.memory_bytes)}, peak {peak}"
+        words = f"; {TORCH_ALLOCATED}" if on_cuda(run.identity) else ""
+        yield "memory", f"{binary_bytes(sample.memory_bytes)}, peak {peak}{words}"
     yield from profile_lines.facts(run)
     if totals.recorder_seconds > 0 and totals.steps:
         yield "recorder", _recorder(totals)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from topsmon import events
 from topsmon.diagnosis import mfu
 from topsmon.diagnosis.training.words import scale_text
+from topsmon.report.training import on_cuda
 from topsmon.run_state import RunState
 from topsmon.tui.cells import Line, Span, clip, fit, left, line_width, width_of
 from topsmon.tui.panel import Panel
@@ -156,7 +157,7 @@ def facts(view: View, run: RunState) -> list[Fact]:
             ("of the time, for the loader", "of the time"),
             concerned(view, run, "input-stall"),
         ),
-        _memory(sample),
+        _memory(run, sample),
         _energy(run),
         _learning_rate(sample),
         Fact("autocast", sample.autocast or "off", _types(run)),
@@ -307,9 +308,11 @@ def _energy(run: RunState) -> Fact:
     return Fact("energy", f"{si(run.joules_per_step, 'J', 3)}/step", notes)
 
 
-def _memory(sample: events.RunSample) -> Fact:
+def _memory(run: RunState, sample: events.RunSample) -> Fact:
     peak = sample.memory_peak_bytes
     notes = (f"peak {binary_bytes(peak)}",) if peak is not None else ()
+    if on_cuda(run.identity):
+        notes = (*notes, *(f"{note}, torch's own: cache, context on top" for note in notes))
     return Fact("memory", binary_bytes(sample.memory_bytes), notes)
 
 
