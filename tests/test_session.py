@@ -91,6 +91,34 @@ def test_a_gpu_busy_with_unseen_work_is_not_measured() -> None:
     assert set(made._probers) == {GPU}
 
 
+def test_a_gpu_whose_users_cannot_be_seen_is_not_measured_unasked() -> None:
+    hidden = events.Processes(**HEADER, device=GPU, entries=None, reason="no permission")
+    made = feed(session(), device(), sample(busy=None), hidden)
+    assert not made._probers
+    reason = made.state.devices[GPU].prober.idle_reason
+    assert reason == "cannot see who uses GPU 0 (no permission)"
+    made.benchmark(GPU, True)
+    assert set(made._probers) == {GPU}
+
+
+def test_a_gpu_whose_load_alone_is_known_is_measured_while_idle() -> None:
+    hidden = events.Processes(**HEADER, device=GPU, entries=None, reason="not supported")
+    made = feed(session(), device(), sample(busy=0.0), hidden)
+    assert set(made._probers) == {GPU}
+
+
+@pytest.mark.parametrize(("code", "measured"), [(94, False), (79, False), (13, True), (63, True)])
+def test_a_gpu_that_wants_a_reset_gets_no_more_work(code: int, measured: bool) -> None:
+    # NVIDIA's XID catalogue: 79 off the bus, 94 contained memory error; 13 and 63 ask for nothing.
+    xid = events.Xid(**HEADER, device=GPU, code=code)
+    made = feed(session(), device(), xid, sample(), processes())
+    assert bool(made._probers) is measured
+    if not measured:
+        assert f"XID {code}" in str(made.state.devices[GPU].prober.idle_reason)
+        made.benchmark(GPU, True)
+        assert not made._probers
+
+
 def test_measuring_gives_way_when_somebody_comes_and_resumes_when_they_leave() -> None:
     made = feed(session(), device(), sample(), processes())
     told: Told = made._probers[GPU]  # type: ignore[assignment]

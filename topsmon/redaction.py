@@ -36,6 +36,10 @@ COMMANDS_KEPT = 1024
 CUT_SIGNS = (CUT_SIGN, CUT_SIGN.lstrip())
 
 
+ANYBODY = frozenset({"root", "user", "admin", "nobody", "localhost"})
+"""Names that identify nobody, and are words of sentences ("square root")."""
+
+
 class Redactor:
     """Replaces what identifies by hashes that mean nothing outside this one document."""
 
@@ -49,7 +53,7 @@ class Redactor:
         self._learn("host", socket.gethostname())
 
     def _learn(self, kind: str, name: str) -> None:
-        if len(name.strip("/")) >= SHORTEST_NAME:
+        if len(name.strip("/")) >= SHORTEST_NAME and name not in ANYBODY:
             self._names.setdefault(name, self._hashed(kind, name))
 
     def _learn_command(self, command: str | None) -> None:

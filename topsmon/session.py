@@ -20,7 +20,7 @@ import msgspec
 
 from topsmon import events, interpreter, results
 from topsmon.device_state import DeviceState
-from topsmon.diagnosis import diagnose, sharing
+from topsmon.diagnosis import diagnose, sharing, xid
 from topsmon.diagnosis.observe import other_processes
 from topsmon.state import State
 from topsmon.units import PRECISIONS, command_words, plain
@@ -336,14 +336,11 @@ class Session:
 
     def _hold_back_reason(self, device: DeviceState) -> str | None:
         """Why this device must not be measured now, None where it may."""
-        if self.paused:
-            return "paused"
-        if device.condition != "ok":
-            return f"device is {device.condition}"
-        if device.identity.kind == "gpu" and self._without_driver:
-            return "the driver library crashed: the GPUs are not read any more"
-        if device.key in self._asked:
-            return None
+        unfit = self._unfit(device)
+        if unfit is not None or device.key in self._asked:
+            return unfit
+        if unseen := _users_unknown(device):
+            return unseen
         busy = device.sample.busy_ratio if device.sample is not None else None
         idle_before = device.key in self._probers or busy is None or busy <= BUSY_GPU_RATIO
         real_gpu = device.identity.kind == "gpu" and self.options.simulated is None
@@ -352,6 +349,16 @@ class Session:
                 foreign_use(device) or f"{device.label} is {busy:.0%} busy with work not seen here"
             )
         return foreign_use(device, held_back=device.prober.idle_reason is not None)
+
+    def _unfit(self, device: DeviceState) -> str | None:
+        """Why a device must not be measured even where the user asks for it, None where it may."""
+        if self.paused:
+            return "paused"
+        if device.condition != "ok":
+            return f"device is {device.condition}"
+        if device.identity.kind == "gpu" and self._without_driver:
+            return "the driver library crashed: the GPUs are not read any more"
+        return xid.unusable(device)
 
     def _note_idle(self, device: DeviceState, reason: str) -> None:
         if device.prober.idle_reason != reason:
@@ -439,6 +446,16 @@ class Session:
             return
         with contextlib.suppress(OSError):  # a full or read-only disk must not end the screen
             results.save(self.options.remember, results.worth_keeping(self.state))
+
+
+def _users_unknown(device: DeviceState) -> str | None:
+    """Say so where neither the processes of a GPU nor its load can be read."""
+    processes, sample = device.processes, device.sample
+    if device.identity.kind == "cpu" or processes is None or processes.entries is not None:
+        return None
+    if sample is None or sample.busy_ratio is not None:
+        return None
+    return f"cannot see who uses {device.label} ({processes.reason or 'processes not read'})"
 
 
 def foreign_use(device: DeviceState, *, held_back: bool = False) -> str | None:

@@ -161,7 +161,7 @@ def test_a_device_without_gpm_is_asked_once() -> None:
     fake.code = nvml.NOT_SUPPORTED
     one, clock = sampler(fake)
     for now in range(3):
-        assert "from Hopper on" in read_at(one, clock, float(now)).reason
+        assert "no GPM on this device" in read_at(one, clock, float(now)).reason
     assert (fake.calls["sample"], fake.held) == (1, 0)
 
 
@@ -179,7 +179,15 @@ def test_counters_are_read_only_while_shown(read: Read) -> None:
     hidden = read(HOPPER, [0.0, 1.0, 2.0], counters=False)
     assert hidden.samples[-1].counters is None
     assert "only while it is shown" in hidden.samples[-1].unavailable["counters"]
-    assert not [name for _, name, _ in hidden.calls if "Gpm" in name]
+    # One sample tells whether there could be any; it is given back.
+    asked = [name for _, name, _ in hidden.calls if "Gpm" in name]
+    assert asked == ["nvmlGpmSampleAlloc", "nvmlGpmSampleGet", "nvmlGpmSampleFree"]
+
+
+def test_a_device_without_counters_says_so_though_nobody_looks(read: Read) -> None:
+    fault = {"call": "nvmlGpmSampleGet", "return": "NotSupported"}
+    hidden = read({**HOPPER, "faults": [fault]}, [0.0], counters=False)
+    assert hidden.samples[-1].unavailable["counters"] == "no GPM on this device (NVML NotSupported)"
 
 
 def test_the_support_query_decides_nothing(read: Read) -> None:
@@ -207,4 +215,4 @@ def test_the_screen_switches_counters_on_and_off(simulate: Simulate) -> None:
     key = poller.key(0)
     poller.wait(events.DeviceSample, lambda one: one.device == key and one.counters is None)
     calls = Counter(name for name, _ in poller.calls())
-    assert calls["nvmlGpmSampleAlloc"] == calls["nvmlGpmSampleFree"] == 2
+    assert calls["nvmlGpmSampleAlloc"] == calls["nvmlGpmSampleFree"] == 3

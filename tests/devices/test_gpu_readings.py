@@ -163,10 +163,13 @@ def test_unified_memory_is_the_sum_of_the_processes(simulate: Simulate, scenario
     assert "integrated" in sample.unavailable["pcie_generation"]
 
 
-def test_unified_memory_without_processes_is_empty(simulate: Simulate) -> None:
+def test_unified_memory_without_a_visible_process_is_not_known(simulate: Simulate) -> None:
     content = one_gpu(name="NVIDIA GB10", compute_capability="12.1", processes=[])
     content["device"]["memory_total_mib"] = None
-    assert simulate(content).first_sample().memory_used_bytes == 0
+    sample = simulate(content).first_sample()
+    assert sample.memory_used_bytes is None
+    assert sample.unavailable["memory_used_bytes"] == "no process is visible"
+    assert sample.memory_total_bytes is not None
 
 
 def test_a_discrete_gpu_without_memory_figures_is_not_called_unified(simulate: Simulate) -> None:

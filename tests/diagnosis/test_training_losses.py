@@ -290,3 +290,30 @@ def test_underflow_from_the_totals_of_a_long_run() -> None:
     assert severities(low)["underflow"] == "warn"
     never_higher = {**totals, "scale_highest": 1.0}
     assert severities(sample(1000, totals=never_higher, scale=1.0)) == {}
+
+
+def test_probes_after_growth_are_normal_of_an_ended_run_too() -> None:
+    # growth_interval 10: 229 growths, 225 of them tried out with a skip, 9 skips of calibration.
+    short = run(scaler=msgspec.structs.replace(SCALER, growth_interval=10))
+    window = {"skipped": 16, "skips_after_growth": 16, "growths": 16}
+    life = {
+        "skipped": 234,
+        "backward_overflows": 234,
+        "calibration_skips": 9,
+        "growths": 229,
+        "backoffs": 234,
+    }
+    newest = sample(3000, window, life)
+    seen = overflowed(2900, 2950, 2999)
+    for more in ((), (status("finished"),)):
+        assert "warn" not in severities(short, newest, *seen, *more).values()
+    # As many skips without growth are a trouble.
+    bad = sample(3000, {"skipped": 16}, {**life, "growths": 0})
+    assert severities(short, bad, *seen, status("finished"))["backward-overflow"] == "warn"
+
+
+def test_calibration_and_probes_blame_no_parameter() -> None:
+    window = {"steps": 60, "skipped": 12, "skips_after_growth": 3, "growths": 4}
+    life = {"skipped": 12, "backward_overflows": 12, "calibration_skips": 9, "growths": 4}
+    newest = sample(60, window, life)
+    assert "one-parameter-bad" not in severities(newest, *overflowed(2, 30, 41, 52))

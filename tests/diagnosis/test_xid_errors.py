@@ -47,7 +47,7 @@ def test_notices_are_notes(code: int) -> None:
 
 def test_a_contained_memory_error_wants_a_reset() -> None:
     found = only(with_errors(94))
-    assert (found.severity, found.word) == ("warn", "note")
+    assert (found.severity, found.word) == ("warn", "RESET")
     assert "Restart the program" in found.remedy
 
 

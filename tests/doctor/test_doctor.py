@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from topsmon import doctor, events
 from topsmon.cli import root
-from topsmon.doctor import bundle, machine, measuring, model
+from topsmon.doctor import bundle, driver, machine, measuring, model
 from topsmon.doctor.model import Patient, Result
 from topsmon.state import State
 
@@ -303,3 +303,24 @@ def test_a_bundle_is_not_written_over_another_file(tmp_path: Path) -> None:
     bundle.write(old, [], COLLECTED, {"TERM": "new"}, force=True)
     assert "new" in unpacked(old)["environment.json"]
     assert sorted(one.name for one in tmp_path.glob(".*")) == []
+
+
+def test_a_stalled_gpu_is_not_read_and_persistence_is_no_remedy() -> None:
+    state = State()
+    told = (
+        events.Host(
+            **STAMP,
+            hostname="box17",
+            system="Linux",
+            driver_version="580.95.05",
+            cuda_version="13.0",
+        ),
+        events.Device(**STAMP, device="GPU-0", kind="gpu", index=0, name="NVIDIA H100"),
+        events.DeviceStatus(**STAMP, device="GPU-0", condition="stalled", since=1.0),
+    )
+    for event in told:
+        state.apply(event, 1.0)
+    (found,) = driver.driver(Patient(state=state, read_seconds=2.01))
+    assert found.state == "warn"
+    assert found.finding == "driver 580.95.05, CUDA 13.0; not everything was read"
+    assert not found.remedy

@@ -267,6 +267,15 @@ def test_a_finding_about_a_run_names_the_device_it_trains_on() -> None:
     assert [dict(labels).get("uuid") for labels in found] == [GPU, None]
 
 
+def test_a_run_that_has_ended_alerts_nobody() -> None:
+    about = events.Finding(
+        **stamp(), code="run-killed", severity="fail", word="FAIL", title="x", run=run().run
+    )
+    ended = events.RunStatus(**stamp(), run=run().run, condition="killed", since=1.0)
+    series = scrape(Exported(state(run(), ended), lambda: [about]))
+    assert not named(series, "topsmon_finding_active")
+
+
 def test_identity_stands_in_the_info_metrics_alone() -> None:
     series = scrape(whole())
     assert dict(next(iter(named(series, "topsmon_gpu_info")))) == {

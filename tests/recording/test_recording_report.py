@@ -330,3 +330,14 @@ def test_an_empty_recording_says_so(tmp_path: Path) -> None:
     text = recording.markdown(recording.document(summary_of(tmp_path, [HELLO]), redacted=True))
     assert "Nothing was off" not in text or "N/A" in text
     assert text.startswith("# topsmon")
+
+
+def test_a_user_s_name_that_is_a_word_is_left_in_sentences() -> None:
+    entry = events.ProcessEntry(pid=1, name="python", user="root", command="python train.py")
+    redactor = Redactor({"HOME": "/root"})
+    redactor.event(
+        events.Processes(time=1.0, monotonic=1.0, source="node", device="GPU-1", entries=(entry,))
+    )
+    assert redactor.text("eps in log, division and square root") == (
+        "eps in log, division and square root"
+    )

@@ -216,6 +216,14 @@ def test_the_link_shows_now_and_maximum_with_an_idle_remark() -> None:
     assert "PCIe gen 1 x16 (idle; max gen 3 x16)" in shown
 
 
+def test_a_gpu_asleep_has_its_reason_and_unified_memory_its_name() -> None:
+    note = "unified with system memory; total = shared system RAM"
+    asleep = events.DeviceStatus(**header(), device="GPU-0", condition="asleep", since=1.0)
+    shown = text(machine(h100(0), asleep, h100(1), sample(1, memory_note=note)))
+    assert "GPU 0: asleep: it is left alone, since a look would wake it" in shown
+    assert f"GPU 1: memory: {note}" in shown
+
+
 EVIL = "python train.py [/home/u] [bold]x\x1b[2J\x1b]0;x\x07\nline2\udcff\ud800"
 
 

@@ -33,7 +33,7 @@ GAUGES = {
     "integer": "14%",
 }
 FACTS = {
-    "PCIe": ["out 0.215", "in 0.349 GB/s", "0.6% of 63.0"],
+    "PCIe": ["out 0.215", "in 0.349 GB/s", "2.2% of 15.8"],
     "NVLink": ["17/18 up", "out 26.1", "in 27.9 GB/s", "6.2% of 450"],
     "heat": ["memory 72 °C", "margin 34 °C", "fan 38%"],
     "video": ["encoder 17%", "decoder 19%"],
@@ -151,6 +151,13 @@ def test_instances_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     lines = card(machine(read("mig-7", tmp_path, SECONDS)), width=56, height=5)
     assert len(lines) == 5
     assert lines[-1] == "and 5 more: Enter"
+
+
+@pytest.mark.parametrize("height", [2, 3])
+def test_instances_have_no_heading_without_a_row(tmp_path: Path, height: int) -> None:
+    lines = card(machine(read("mig-7", tmp_path, SECONDS)), width=80, height=height)
+    assert lines[0].startswith("in MIG mode, 7 instances")
+    assert lines[1] == "7 instances: Enter"
 
 
 @pytest.mark.parametrize("height", range(1, 12))

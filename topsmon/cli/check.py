@@ -192,8 +192,15 @@ def _hint_at_ranks() -> None:
     if place is not None and place.rank == 0:
         complain(
             f"{place.launcher} has started {place.world_size} ranks, and each checks this machine "
-            "by itself; check --nproc auto measures them together"
+            f"by itself; {TOGETHER[place.launcher == 'torchrun']} measures them together"
         )
+
+
+TOGETHER = {
+    False: "topsmon check --nproc auto",
+    # torchrun takes the beginning of any word for an option of its own, but not after "--".
+    True: "torchrun --nproc-per-node N --no-python -- topsmon check --nproc auto",
+}
 
 
 class _Several(NamedTuple):

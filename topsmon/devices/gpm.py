@@ -38,9 +38,7 @@ METRICS: dict[int, tuple[str, float]] = {
 RATIO_LIMIT = 1.1
 """A share that is above 1 by more than jitter cannot be."""
 RATE_LIMIT = 4e12
-_ABSENT = Unavailable(
-    "no GPM on this device: NVIDIA has it from Hopper on (NVML NotSupported)", nvml.NOT_SUPPORTED
-)
+_ABSENT = Unavailable("no GPM on this device (NVML NotSupported)", nvml.NOT_SUPPORTED)
 HIDDEN = "GPM is sampled only while it is shown, and not by a single look"
 
 

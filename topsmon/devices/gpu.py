@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from topsmon import ceilings, events
-from topsmon.devices import metrics, mig, nvlink, nvml, traffic
+from topsmon.devices import metrics, mig, nvlink, nvml, rates, traffic
 from topsmon.devices.gpm import HIDDEN, Gpm
 from topsmon.devices.host import ROOT, HostFacts
 from topsmon.devices.identity import Identity
@@ -26,6 +26,8 @@ PROCESS_SECONDS = 2.0
 EARLY = 0.9
 """Share of its period after which a metric is due: ticks come a little early or late."""
 UNIFIED = "unified with system memory; used = sum of processes, total = shared system RAM"
+NO_PROCESS = "no process is visible"
+"""Why the used memory of an integrated GPU, a sum over processes, is not known."""
 STRANGER_ANSWERS = 3
 """So many metrics refused as an invalid argument, and none answered: the handle is void."""
 
@@ -91,6 +93,7 @@ class Gpu:
         self._identity = Identity(self._reader, self.index, self._facts, self._root)
         self._signals: Signals | None = None
         self._gpm = Gpm(self._reader)
+        self._counters_absent: Unavailable | None = None
         self._instances = mig.Instances(self._reader)
         self._shares = ProcessShares(self._driver, self._watch)
         self._read_at: dict[str, float] = {}
@@ -203,8 +206,8 @@ class Gpu:
 
     def _read_counters(self, now: float, *, counters: bool) -> None:
         if not counters:
+            self._keep({"counters": self._why_no_counters()})
             self._gpm.free()
-            self._keep({"counters": Unavailable(HIDDEN)})
         elif self._due("counters", metrics.MIDDLE_SECONDS, now):
             self._keep({"counters": self._gpm.read()})
         shown = self._values.get("counters")
@@ -216,6 +219,15 @@ class Gpu:
             if value is not None and (field in self._reasons or field in traffic.FIELDS.values()):
                 self._keep({field: value})
 
+    def _why_no_counters(self) -> Unavailable:
+        """Why there are none while nobody looks: one sample tells once whether there could be."""
+        if self._counters_absent is None:
+            self._counters_absent = Unavailable(HIDDEN)
+            answer = self._gpm.read()
+            if isinstance(answer, Unavailable) and answer is not rates.FIRST:
+                self._counters_absent = answer
+        return self._counters_absent
+
     def _doubt_zeros(self) -> None:
         """Where a Jetson's driver answers 0 to everything, 0 % busy is no reading either.
 
@@ -225,7 +237,7 @@ class Gpu:
         if self._facts.jetson and not any(field in self._values for field in zeros):
             doubted = Unavailable("NVML does not report it on Jetson; see tegrastats or jtop")
             for field in ("busy_ratio", "memory_busy_ratio", "memory_used_bytes"):
-                if self._values.get(field) == 0:
+                if self._values.get(field) == 0 or self._reasons.get(field) == NO_PROCESS:
                     self._keep({field: doubted})
 
     def _keep(self, readings: dict[str, Any]) -> None:
@@ -287,7 +299,10 @@ class Gpu:
         else:
             known = [one.memory_bytes for one in held.values() if one.memory_bytes is not None]
             reading = sum(known)
-            if len(known) < len(held):
+            if not held:
+                # Zero would be a claim: in a container others' processes are not listed.
+                reading = Unavailable(NO_PROCESS)
+            elif len(known) < len(held):
                 reading = Unavailable("the driver does not tell memory per process")
         none = Unavailable("integrated GPU: it has no memory and no PCIe link of its own")
         total = self._facts.memory_total_bytes

@@ -95,6 +95,7 @@ SEVERITIES: tuple[events.Severity, ...] = ("fail", "warn", "info")
 WORDS = (
     "LOST",
     "FAIL",
+    "RESET",
     "NAN",
     "STALE",
     "N/A",
@@ -112,6 +113,9 @@ WORDS = (
 """Worst first among equally severe findings."""
 STILL_TRUE = frozenset({"device-not-read", "device-lost", "wrong-result", "nothing-computed"})
 """What may be said of a GPU that is not read any more: failures do not go away unseen."""
+
+TELLING = ("busy_ratio", "power_watts", "sm_clock_mhz", "memory_used_bytes", "counters")
+"""What tells of a GPU's work: where all of it is missing nothing is known to be ok."""
 
 
 def diagnose(state: State, now: float) -> tuple[events.Finding, ...]:
@@ -162,12 +166,20 @@ def of_run(state: State, key: str, now: float) -> tuple[events.Finding, ...]:
 def device_word(device: DeviceState, findings: Iterable[events.Finding]) -> str:
     """The state word of a device's row: that of its worst finding, "ok" where nothing is off.
 
-    `findings` are those of `diagnose`; a note changes no word. N/A: nothing was read yet, or the
-    device sleeps and must not be woken.
+    `findings` are those of `diagnose`; a note changes no word. N/A: nothing was read yet, the
+    device sleeps and must not be woken, or it tells next to nothing, which is no "ok".
     """
     for finding in findings:
         if finding.device == device.key and finding.word != "note":
             return finding.word
-    if device.sample is None or device.condition == "asleep":
+    if device.sample is None or device.condition == "asleep" or tells_nothing(device):
         return "N/A"
     return "ok"
+
+
+def tells_nothing(device: DeviceState) -> bool:
+    """True for a GPU of whose work nothing is read: no busy time, power, clock, memory, counter."""
+    sample = device.sample
+    if sample is None or device.identity.kind != "gpu" or device.identity.mig:
+        return False
+    return all(getattr(sample, field) is None for field in TELLING)

@@ -67,6 +67,15 @@ def xid_errors(state: State, _now: float) -> Iterator[events.Finding]:
             yield _finding(state, device, group, found)
 
 
+def unusable(device: DeviceState) -> str | None:
+    """Why a GPU must not be given more work after what its driver has reported; None if it may."""
+    for xid in reversed(device.xids):
+        known = meaning(xid.code)
+        if known is not None and known.weight in {"hardware", "reset"}:
+            return f"XID {xid.code}: {CAUSES[known.weight]}"
+    return None
+
+
 def _finding(
     state: State, device: DeviceState, group: str, found: Sequence[events.Xid]
 ) -> events.Finding:
@@ -79,7 +88,7 @@ def _finding(
         device,
         code=f"{PREFIX}{group}",
         severity="fail" if hardware else "warn" if warns else "info",
-        word="FAIL" if hardware else "note",
+        word="FAIL" if hardware else "RESET" if warns else "note",
         title=f"XID {latest.code}: {known.meaning if known else 'not known to this version'}",
         cause=CAUSES[known.weight if known is not None else "unknown"],
         evidence=_evidence(found),

@@ -94,8 +94,11 @@ def _add_host(made: Families, state: State) -> None:
 def _add_findings(made: Families, state: State, findings: Iterable[events.Finding]) -> None:
     for finding in findings:
         device = state.devices.get(finding.device or "")
-        if device is None and finding.run is not None and finding.run in state.runs:
-            device = state.device_of(state.runs[finding.run])
+        run = state.runs.get(finding.run or "")
+        if run is not None and run.ended:
+            continue  # told elsewhere; nothing to alert on any more
+        if device is None and run is not None:
+            device = state.device_of(run)
         made.gauge(
             "finding_active",
             "1: topsmon has found this now.",

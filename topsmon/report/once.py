@@ -161,12 +161,21 @@ _COLUMNS = {
 }
 
 
+_ASLEEP = "asleep: it is left alone, since a look would wake it"
+
+
 def _reasons(devices: Iterable[DeviceState]) -> list[str]:
-    """Why columns are N/A, equal reasons together."""
+    """Why columns are N/A and what memory is meant, equal reasons together."""
     who: dict[tuple[str, str], list[str]] = {}
+    notes: dict[str, list[str]] = {}
     for device in devices:
+        if device.condition == "asleep":
+            notes.setdefault(_ASLEEP, []).append(device.label)
         if device.sample is None:
             continue
+        if device.sample.memory_note.startswith("unified"):
+            note = plain(device.sample.memory_note, 120)
+            notes.setdefault(f"memory: {note}", []).append(device.label)
         for field, column in _COLUMNS.items():
             if field in device.sample.unavailable:
                 reason = plain(device.sample.unavailable[field], 120)
@@ -174,6 +183,8 @@ def _reasons(devices: Iterable[DeviceState]) -> list[str]:
     lines = []
     for (column, reason), labels in who.items():
         lines += wrap(f"N/A {column} ({', '.join(labels)}): {reason}", WIDTH, rest=4)
+    for note, labels in notes.items():
+        lines += wrap(f"{', '.join(labels)}: {note}", WIDTH, rest=4)
     return lines
 
 

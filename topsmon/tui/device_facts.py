@@ -8,8 +8,8 @@ from topsmon.diagnosis import link
 from topsmon.tui.cells import Line, Span, clip, fit, left
 from topsmon.tui.panel import Panel
 from topsmon.tui.process_rows import HEAD, process_lines
-from topsmon.tui.view import View
-from topsmon.units import bandwidth, binary_bytes, plain
+from topsmon.tui.view import View, state_word
+from topsmon.units import bandwidth, binary_bytes, gibibytes, plain
 
 
 class DeviceFacts(Panel):
@@ -26,7 +26,9 @@ class DeviceFacts(Panel):
         if device is None:
             return []
         pairs = facts(view, device)
-        processes = process_lines(device, width, max(1, height - len(pairs)))
+        processes = process_lines(
+            device, width, max(1, height - len(pairs)), stale=state_word(view, device)[0] == "STALE"
+        )
         pairs = pairs[: max(0, height - len(processes))]
         lines = [
             fit((Span(left(head, HEAD) + " ", "muted"), Span(clip(text, width - HEAD - 1))), width)
@@ -76,8 +78,17 @@ def _ceiling_facts(device: DeviceState) -> list[tuple[str, str]]:
         memory = f"{bandwidth(ceilings.memory_bandwidth_bytes_per_second)} ceiling"
         if ceilings.l2_bytes is not None:
             memory += f", L2 {binary_bytes(ceilings.l2_bytes)}"
-        pairs.append(("memory", memory))
+        pairs.append(("memory", memory + _unified(device)))
     return pairs
+
+
+def _unified(device: DeviceState) -> str:
+    """Whose the memory is where the GPU has none of its own, with its total."""
+    sample = device.sample
+    if sample is None or not sample.memory_note.startswith("unified"):
+        return ""
+    total = sample.memory_total_bytes
+    return ", unified" + (f": {gibibytes(total)} GiB shared with the CPU" if total else "")
 
 
 def _link(sample: events.DeviceSample) -> str:

@@ -46,6 +46,8 @@ HOSTS_TAB = Tab("6", "hosts")
 """Only where there are several hosts."""
 
 
+HINT_GAP = 2
+"""Blanks before the number of other findings."""
 NARROW_STATUS = 45
 """Below so many cells the status leaves out what its reason lets one guess."""
 
@@ -179,8 +181,18 @@ def finding_lines(view: View, finding: events.Finding, more: int, width: int) ->
         # The cause moves down; where there is a command, that is remedy enough.
         moved = (Span(" "), cause, Span(" "), *(_command(view, finding) or remedy))
         if line_width(moved) <= width:
-            return [two_sided((badge, Span(" "), title), [Span(others, "muted")], width), moved]
-    return [fit(first, width), two_sided(second, [Span(others, "muted")], width)]
+            return [_beside((badge, Span(" "), title), others, width), moved]
+    command = _command(view, finding)
+    if others and command and indent + line_width(command) + HINT_GAP + width_of(others) > width:
+        # The command stays whole, the cause gives way.
+        return [_beside(first, others, width), fit(second, width)]
+    return [fit(first, width), _beside(second, others, width)]
+
+
+def _beside(spans: tuple[Span, ...], hint: str, width: int) -> Line:
+    """A line cut so that the hint at its right end is always seen."""
+    room = width - HINT_GAP - width_of(hint) if hint else width
+    return two_sided(fit(spans, room), [Span(hint, "muted")], width)
 
 
 def tall_finding_lines(view: View, finding: events.Finding, width: int, height: int) -> list[Line]:
@@ -220,6 +232,9 @@ def _nothing_off(view: View, width: int) -> Line:
     if view.hosts is not None and view.tab == HOSTS_TAB.name:
         return _nothing_off_in(view.hosts, width)
     devices = shown_devices(view.state)
+    if devices and all(device.condition == "asleep" for device in devices):
+        who = "the GPU sleeps and is" if len(devices) == 1 else "all GPUs sleep and are"
+        return fit((Span(" asleep ", "badge-info"), Span(f" {who} left alone")), width)
     if not any(device.sample is not None for device in devices):
         waiting = (Span(" wait ", "badge-info"), Span(" the first samples are on their way"))
         return fit(waiting, width)

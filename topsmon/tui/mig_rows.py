@@ -10,6 +10,7 @@ from topsmon.device_state import DeviceState
 from topsmon.diagnosis import mig
 from topsmon.diagnosis.mig import Part
 from topsmon.diagnosis.verdict import Kind
+from topsmon.fleet.words import counted
 from topsmon.tui.cells import Line, Span, fit, left, right
 from topsmon.tui.rate_rows import unit_and_scale
 from topsmon.tui.view import View
@@ -35,6 +36,10 @@ def mig_lines(view: View, device: DeviceState, width: int, height: int) -> list[
     summary = mig.summary(device)
     lines = [fit((Span(summary if len(summary) <= width else summary.partition(":")[0]),), width)]
     if not parts:
+        return lines
+    if height - HEADS < min(len(parts), 2):
+        # A heading without a row tells nothing.
+        lines.append(fit((Span(f"{counted(len(parts), 'instance')}: Enter", "muted"),), width))
         return lines
     columns = list(COLUMNS)
     while sum(column.width for column in columns) > width and len(columns) > 2:

@@ -19,17 +19,24 @@ def command_text(entry: events.ProcessEntry, limit: int = 2000) -> str:
     return words or plain(entry.name or NOT_AVAILABLE, 200)
 
 
-def process_lines(device: DeviceState, width: int, room: int) -> list[Line]:
-    """Lines about the processes on a device, the last one counting those left out."""
+def process_lines(device: DeviceState, width: int, room: int, *, stale: bool = False) -> list[Line]:
+    """Lines about the processes on a device, the last one counting those left out.
+
+    `stale`: it does not answer now, so its last list is none.
+    """
     processes = device.processes
     if processes is None or room <= 0:
         return []
+    if stale or device.condition in {"lost", "error", "stalled"}:
+        text = f"processes {NOT_AVAILABLE}: the device does not answer"
+        return [fit((Span(text, "muted"),), width)]
     if processes.entries is None:
         reason = plain(processes.reason, 200) or "no reason given"
         return [fit((Span(f"processes {NOT_AVAILABLE}: {reason}", "muted"),), width)]
     others = [entry for entry in processes.entries if not entry.own]
     if not others:
-        return [fit((Span("nobody else uses it", "muted"),), width)]
+        text = "no process is visible" if unseen_user(device) else "nobody else uses it"
+        return [fit((Span(text, "muted"),), width)]
     if room < 1 + min(len(others), 2):
         return [_first(device, others, width)]
     unit = "cores" if _counts_cores(device) else "GiB"
@@ -40,6 +47,14 @@ def process_lines(device: DeviceState, width: int, room: int) -> list[Line]:
     if len(shown) < len(others):
         lines.append(fit((Span(f"and {len(others) - len(shown)} more", "muted"),), width))
     return lines
+
+
+def unseen_user(device: DeviceState) -> bool:
+    """True for a GPU that is busy, or may be, while no process is listed, not even our own."""
+    entries = device.processes.entries if device.processes is not None else None
+    if entries is None or entries or device.identity.kind != "gpu":
+        return False
+    return device.sample is None or device.sample.busy_ratio != 0
 
 
 def amount_text(device: DeviceState, entry: events.ProcessEntry, *, unit: bool = True) -> str:

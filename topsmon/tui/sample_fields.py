@@ -65,6 +65,8 @@ def identity_pairs(device: DeviceState) -> list[Pair]:
 def sample_pairs(device: DeviceState) -> list[Pair]:
     """The latest reading, its shares of throttled time, and its counters."""
     sample = device.sample
+    if sample is None and device.condition == "asleep":
+        return [("reading", f"{NOT_AVAILABLE}: it sleeps and is left alone")]
     if sample is None:
         return [("reading", f"{NOT_AVAILABLE}: none has come yet")]
     pairs = _pairs(device, sample, sample.unavailable)

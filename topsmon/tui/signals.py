@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 from topsmon import events
 from topsmon.device_state import DeviceState
-from topsmon.diagnosis import activity, cooling
-from topsmon.diagnosis.observe import power_share
+from topsmon.diagnosis import activity, cooling, link
+from topsmon.diagnosis.observe import power_share, under_load
 from topsmon.diagnosis.throttle import BITS, LEAST_TIME
 from topsmon.diagnosis.verdict import THROTTLED
 from topsmon.tui.device_rows import concerned, is_gone
@@ -125,11 +125,20 @@ def _throttled(sample: events.DeviceSample) -> Fact | None:
 
 
 def _pcie(view: View, device: DeviceState, sample: events.DeviceSample) -> Fact | None:
-    ceiling = device.ceilings.pcie_bytes_per_second if device.ceilings is not None else None
-    text = _rates(
-        sample.pcie_transmit_bytes_per_second, sample.pcie_receive_bytes_per_second, ceiling
-    )
+    transmit = sample.pcie_transmit_bytes_per_second
+    receive = sample.pcie_receive_bytes_per_second
+    text = _rates(transmit, receive, _pcie_ceiling(device, sample))
     return Fact("PCIe", text, concerned(view, device, "pcie-")) if text else None
+
+
+def _pcie_ceiling(device: DeviceState, sample: events.DeviceSample) -> float | None:
+    """The link as it is under load; the board's at rest, when it has only slowed down."""
+    most = device.ceilings.pcie_bytes_per_second if device.ceilings is not None else None
+    generation, width = sample.pcie_generation, sample.pcie_width
+    if generation is None or width is None or not link.is_reduced(sample):
+        return most
+    now = link.raw_bytes_per_second(generation, width) if under_load(device) else None
+    return most if now is None else now
 
 
 def _nvlink(view: View, device: DeviceState, sample: events.DeviceSample) -> Fact | None:

@@ -72,7 +72,10 @@ def _overflows_too_often(watched: Watched, sample: events.RunSample) -> bool:
         steps, overflows = totals.steps, totals.backward_overflows
     if sample.step - steps < watched.calibration_steps:
         overflows -= totals.calibration_skips
-    overflows -= window.skips_after_growth
+    probes = window.skips_after_growth
+    if watched.ended:  # each growth has been tried out, and may have cost one step
+        probes = max(probes, min(totals.growths, overflows))
+    overflows -= probes
     return steps > 0 and overflows >= FEWEST_SKIPS and overflows / steps >= RATE_WARN
 
 
@@ -118,7 +121,10 @@ def one_parameter_bad(watched: Watched) -> Iterator[events.Finding]:
     window = sample.window
     if with_bad_loss(watched.state, watched.run) is not None:
         return
-    if window.skipped and window.skips_after_growth >= window.skipped:
+    searching = window.skips_after_growth
+    if sample.step - window.steps < watched.calibration_steps:
+        searching += sample.totals.calibration_skips
+    if window.skipped and searching >= window.skipped:
         return  # the weakest parameter is always the first to overflow when the scale grows
     named: Counter[tuple[str, ...]] = Counter()
     for event in {event.step: event for event in watched.happened("nonfinite-gradients")}.values():

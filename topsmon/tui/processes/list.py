@@ -12,6 +12,7 @@ from topsmon.report.process_rows import Row
 from topsmon.tui.cells import Line, Span, clip, fit, left, line_width, right, width_of
 from topsmon.tui.options import ScreenOptions
 from topsmon.tui.panel import Panel
+from topsmon.tui.process_rows import unseen_user
 from topsmon.tui.processes.columns import SORTS, STATE_ROLES, Column, arrange
 from topsmon.tui.processes.table import FILTER_MOST, Table
 from topsmon.tui.processes.words import (
@@ -151,6 +152,14 @@ class ProcessList(Panel):
             for device in view.state.devices.values()
         ):
             return "which processes use a device is not known"
+        if any(
+            device.processes is None
+            or device.processes.entries is None
+            or device.condition != "ok"
+            or unseen_user(device)
+            for device in view.state.gpus()
+        ):
+            return "no process is visible"
         return "nobody uses a device"
 
     def _prompt_lines(self, view: View, width: int) -> list[Line]:
