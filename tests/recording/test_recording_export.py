@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import io
 import json
 import stat
@@ -35,6 +36,14 @@ class FullDisk(io.BufferedWriter):
         if self._room < 0:
             raise OSError(28, "No space left on device", self.raw._shown)
         return super().write(data)
+
+
+PARQUET = pytest.param(
+    "--parquet",
+    marks=pytest.mark.skipif(
+        importlib.util.find_spec("pyarrow") is None, reason="pyarrow is an optional extra"
+    ),
+)
 
 
 @pytest.fixture
@@ -120,7 +129,7 @@ def test_csv_to_the_standard_output(path: Path) -> None:
     assert len(lines) == len([one for one in stream(30) if isinstance(one, events.DeviceSample)])
 
 
-@pytest.mark.parametrize("option", ["--csv", "--trace", "--parquet"])
+@pytest.mark.parametrize("option", ["--csv", "--trace", PARQUET])
 def test_nothing_is_written_over_unasked(path: Path, tmp_path: Path, option: str) -> None:
     out = tmp_path / "out.file"
     out.write_text("precious")
@@ -140,7 +149,7 @@ def test_a_link_is_not_written_through(path: Path, tmp_path: Path) -> None:
     assert target.read_text() == "precious"
 
 
-@pytest.mark.parametrize("option", ["--csv", "--trace", "--parquet"])
+@pytest.mark.parametrize("option", ["--csv", "--trace", PARQUET])
 def test_the_recording_itself_is_never_written_over(
     path: Path, tmp_path: Path, option: str
 ) -> None:

@@ -13,15 +13,6 @@ from torch import nn
 from topsmon.training.recorder import compiled
 
 
-@pytest.fixture(autouse=True)
-def nothing_compiled_before() -> None:
-    """Another test of this process may have compiled something."""
-    from torch._dynamo.utils import counters
-
-    torch._dynamo.reset()
-    counters.clear()
-
-
 def test_an_eager_model_may_be_hooked() -> None:
     assert compiled.reason(nn.Sequential(nn.Linear(1, 1))) == ""
     assert compiled.reason(None) == ""
