@@ -56,6 +56,18 @@ class _Endings:
     total: int = 0
 
 
+def write_command(
+    process: asyncio.subprocess.Process | None, command: Mapping[str, object]
+) -> None:
+    """Write one JSON line to a child. One that is gone or does not read loses it, silently."""
+    if process is None or process.stdin is None or process.stdin.is_closing():
+        return
+    if process.stdin.transport.get_write_buffer_size() > 1 << 16:
+        return
+    with contextlib.suppress(ConnectionError, RuntimeError):
+        process.stdin.write(msgspec.json.encode(command) + b"\n")
+
+
 class Worker:
     """One supervised child process. Use from one event loop only; nothing here blocks it."""
 
@@ -101,13 +113,7 @@ class Worker:
 
     def send(self, **command: object) -> None:
         """Send one command. A child that is gone or does not read loses it, silently."""
-        process = self.process
-        if process is None or process.stdin is None or process.stdin.is_closing():
-            return
-        if process.stdin.transport.get_write_buffer_size() > 1 << 16:
-            return
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            process.stdin.write(msgspec.json.encode(command) + b"\n")
+        write_command(self.process, command)
 
     async def stop(self) -> None:
         """Ask the child to end, kill it after the grace time; return within 100 ms."""

@@ -15,14 +15,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable
 from typing import Literal, TypeVar
 
-import msgspec
-
 from topsmon import events
 from topsmon.remote import ssh
 from topsmon.remote.gate import Gate, pause
 from topsmon.remote.greeting import Greeting, greeting, refusal
 from topsmon.remote.ssh import Ending, LinkOptions
 from topsmon.units import duration, plain
+from topsmon.workers import write_command
 
 _Result = TypeVar("_Result")
 Condition = Literal["connecting", "live", "gone", "refused"]
@@ -82,13 +81,7 @@ class Link:
 
     def send(self, **command: object) -> None:
         """Send one command. A host that is gone or does not read loses it, silently."""
-        process = self._process
-        if process is None or process.stdin is None or process.stdin.is_closing():
-            return
-        if process.stdin.transport.get_write_buffer_size() > 1 << 16:
-            return
-        with contextlib.suppress(ConnectionError, RuntimeError):
-            process.stdin.write(msgspec.json.encode(command) + b"\n")
+        write_command(self._process, command)
 
     async def stop(self) -> None:
         """Have the other side end, and ssh here; return within 100 ms."""
