@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -273,13 +274,18 @@ def test_packaged_files_are_printed() -> None:
 
 
 def test_a_scrape_needs_no_driver_call(simulation: dict[str, str]) -> None:
-    """A driver that hangs stops the readings, not the scrapes: their age grows instead."""
+    """A driver that hangs ends the readings, not the scrapes: they say that it does not answer."""
     place = f"127.0.0.1:{free_port()}"
     command = topsmon("--simulate", "hang-all", "export", "--prometheus", place)
     environment = {key: value for key, value in simulation.items() if "SIMULAT" not in key}
+    stalled = re.compile(r'^topsmon_device_condition{condition="stalled",.*} 1.0$', re.MULTILINE)
+
+    def scraped() -> str:
+        return read(f"http://{place}/metrics")
+
     with running(command, env=environment):
-        until(lambda: "topsmon_host_info" in read(f"http://{place}/metrics"))
-        begun = time.monotonic()
-        text = read(f"http://{place}/metrics")
-        assert time.monotonic() - begun < 4.0
+        until(lambda: scraped().count("topsmon_gpu_power_watts{") == 4)  # before it hangs
+        until(lambda: len(stalled.findall(scraped())) == 4)
+        text = scraped()
     assert "topsmon_gpu_power_watts{" not in text
+    assert text.count("topsmon_device_sample_age_seconds{") == 5  # of the CPU too

@@ -30,6 +30,8 @@ def _import_by_path() -> str:
 
 def run() -> int:
     """Count with the arguments of the command line and return the exit code."""
+    # A compiled module counts as what it was compiled from; torch reads this when imported.
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     package = __package__ or _import_by_path()
     command = importlib.import_module(package + ".command")
     # Whatever the model prints, from C too, must not get into the document.

@@ -6,7 +6,6 @@ import argparse
 import contextlib
 import json
 import logging
-import os
 import sys
 import traceback
 import warnings
@@ -81,8 +80,6 @@ def main(arguments: Sequence[str], output: BinaryIO | None = None) -> int:
 def _count(options: argparse.Namespace) -> bytes:
     inputs = [parse_input(text) for text in options.input]
     dtype = None if options.dtype is None else parse_dtype(options.dtype)
-    # A compiled module counts as what it was compiled from; torch reads this when imported.
-    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
     try:
         from . import counting, document, model
     except ModuleNotFoundError as error:
