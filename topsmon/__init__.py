@@ -17,7 +17,8 @@ def watch(
 
     Nothing needs to be given: optimizers and scalers are found when they step. `options` are
     `flops_per_step`, `tokens_per_step` and `samples_per_step`, each per optimizer step and rank.
-    TypeError for another option. Calling it again, or under `topsmon run`, changes nothing else.
+    TypeError for another option, ValueError for an impossible number. Calling it again, or under
+    `topsmon run`, changes nothing else.
     """
     import importlib
 

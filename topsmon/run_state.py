@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from topsmon import events
 from topsmon.run_energy import EnergyMeter
@@ -15,6 +17,7 @@ AnyRunEvent = events.RunSample | events.RunHistory | events.RunEvent | events.Ru
 ENDED = frozenset({"finished", "failed", "killed", "gone"})
 ASKED_TO_END = frozenset({130, 143})
 """Exit codes after SIGINT and SIGTERM: someone ended it."""
+_DEMO = re.compile(r"/topsmon/demo/(\w+)\.py$")
 
 
 @dataclass
@@ -55,10 +58,22 @@ class RunState:
 
     @property
     def name(self) -> str:
-        """What is trained, as people call it: "train.py", the script without its interpreter."""
+        """What is trained, as people call it: "train.py", the script without its interpreter.
+
+        A demonstration says how it is broken: "demo amp --break clip".
+        """
         words = script_words(self.identity.command) or [""]
+        demo = _DEMO.search(words[0])
+        if demo is not None:
+            broken = [f"--break {kind}" for option, kind in pairwise(words) if option == "--break"]
+            return " ".join(["demo", demo[1], *broken[:1]])
         name = words[0].rpartition("/")[2] or words[0]
         return name[:40] or f"PID {self.identity.pid}"
+
+    @property
+    def demonstrates(self) -> bool:
+        """True for a run of `topsmon demo`."""
+        return self.name.startswith("demo ")
 
     @property
     def label(self) -> str:
@@ -153,6 +168,16 @@ class RunState:
                     self.happened.append(event)
             case events.RunStatus():
                 self.status, self.status_seen = event, now
+
+
+def started_as(command: str) -> list[str]:
+    """The words that it was started with, without an interpreter; of a demonstration topsmon's.
+
+    "python3 .../topsmon/demo/amp.py --break clip" -> ["demo", "amp", "--break", "clip"].
+    """
+    words = script_words(command)
+    demo = _DEMO.search(words[0]) if words else None
+    return ["demo", demo[1], *words[1:]] if demo is not None else words
 
 
 def script_words(command: str) -> list[str]:

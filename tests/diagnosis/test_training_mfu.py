@@ -12,6 +12,7 @@ from topsmon import events
 from topsmon.diagnosis import diagnose, mfu
 from topsmon.diagnosis.waterfall import steps
 from topsmon.state import State
+from topsmon.training.recorder import active
 
 ON_GPU = {"torch_device": "cuda:0", "device_uuid": "GPU-0", "scaler": None}
 
@@ -109,6 +110,42 @@ def test_embeddings_only_look_up() -> None:
         )
     )
     assert one.flops_per_second == 6 * 600_000 * 1000
+
+
+def test_of_a_mixture_of_experts_the_chosen_ones_count() -> None:
+    # Mixtral 8x7B (arXiv 2401.04088): 46.7 billion parameters, 12.9 billion a token.
+    one = found(
+        trained(
+            None,
+            1.0,
+            1000.0,
+            parameters=46_700_000_000,
+            embedding_parameters=131_072_000,
+            active_parameters=12_900_000_000,
+            active_note="2 of 8 experts",
+            transformer=True,
+        )
+    )
+    assert one.flops_per_second == 6 * 12.9e9 * 1000
+    assert one.source == "6 x parameters x tokens, N = 2 of 8 experts"
+    assert one.lower_bound
+
+
+def test_of_split_layers_this_ranks_part_counts() -> None:
+    one = found(
+        trained(None, 2.0, 1000.0, active_parameters=500_000, active_note="part", transformer=True)
+    )
+    assert one.flops_per_second == 6 * 500_000 * 1000 / 2
+
+
+@pytest.mark.parametrize("absence", [active.MIXTURE, active.SPLIT])
+def test_an_uncertain_count_is_refused_unless_one_is_given(absence: str) -> None:
+    identity = {"transformer": True, "parameters": 10**9, "active_absence": absence}
+    one = found(trained(None, 1.0, 1000.0, **identity))
+    assert (one.flops_per_second, one.ratio) == (None, None)
+    assert one.reason == f"{absence}: give the FLOPs per step (--flops, watch(flops_per_step=))"
+    given = found(trained(None, 1.0, 1000.0, **identity, flops_per_step=1e12))
+    assert given.flops_per_second == 1e12
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,21 @@ def test_the_training_itself_comes_before_how_it_ended() -> None:
     assert line == "FAIL: loss scale is dead: 0"
 
 
+@pytest.mark.parametrize(
+    ("types", "kind"),
+    [
+        ({"bfloat16": 84}, "BF16 weights"),
+        ({"torch.float16": 84, "float32": 4}, "FP16 weights"),
+        ({"float32": 84, "bfloat16": 4}, "no mixed precision"),
+        ({}, "no mixed precision"),
+    ],
+)
+def test_without_autocast_the_weights_tell_the_precision(types: dict[str, int], kind: str) -> None:
+    identity = run(scaler=None, parameter_types=types)
+    line = verdict(identity, sample(scale=None, autocast=None))
+    assert line.startswith(f"healthy ({kind}, no loss scaler): loss 2.31")
+
+
 def test_a_summary_tells_the_numbers() -> None:
     state = machine(h100(), run(), sample(), status("finished", detail="exit code 0"))
     lines = summary(state).splitlines()
@@ -170,6 +185,12 @@ def test_a_summary_tells_the_numbers() -> None:
     assert "12.0 GiB, peak 14.0 GiB" in shown
     assert "21 us a step" in shown
     assert "energy" not in shown
+
+
+def test_a_loss_of_several_backward_calls_is_their_sum() -> None:
+    window = events.RunWindow(steps=200, step_seconds=0.2, backward_calls_per_step=4.0)
+    lines = summary(machine(h100(), run(), sample(window=window))).splitlines()
+    assert "  loss       2.31 (sum of 4 backward calls), always finite" in lines
 
 
 def test_a_summary_ends_with_the_findings_and_their_remedies() -> None:

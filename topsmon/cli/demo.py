@@ -15,6 +15,8 @@ from topsmon.training import launch
 FOLDER = Path(topsmon.__file__).parent / "demo"
 WORKLOADS = ("amp",)
 BREAKS = ("forward", "backward", "clip", "scale")
+BREAK_STEP = 100
+"""The demonstration's own default."""
 NO_NUMPY = "ignore:Failed"
 """Of "Failed to initialize NumPy", which torch says once where there is none."""
 
@@ -31,7 +33,7 @@ NO_NUMPY = "ignore:Failed"
 @click.option(
     "--break-step",
     type=click.IntRange(1),
-    default=100,
+    default=BREAK_STEP,
     show_default=True,
     help="From this step on.",
 )
@@ -63,7 +65,9 @@ def command(
     if found.path is None:
         raise Failure(found.problem)
     words = [found.path, "-W", NO_NUMPY, str(FOLDER / f"{workload}.py")]
-    words += ["--break-step", str(break_step), *(["--break", broken] if broken else [])]
+    # What is as ever is left out: the run is called by these words.
+    words += ["--break", broken] if broken else []
+    words += ["--break-step", str(break_step)] if broken and break_step != BREAK_STEP else []
     words += [*(["--steps", str(steps)] if steps else []), *(["--fast"] if fast else [])]
     words += ["--seconds", str(seconds)] if seconds else []
     words += ["--device", device] if device else []

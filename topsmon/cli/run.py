@@ -16,6 +16,7 @@ import click
 from topsmon.cli.common import Common, Number, remembering_state
 from topsmon.training import foreground, launch, places
 from topsmon.training.memory_kills import Kills
+from topsmon.training.recorder import given
 from topsmon.units import plain
 
 LOOK_SECONDS = 30.0
@@ -25,19 +26,14 @@ NO_STEP = (
     "no optimizer step of torch was seen (python -I, -E, -S and a wiped environment keep the "
     "recorder out)"
 )
-FLOPS_MAX = 1e24
-"""More than all GPUs of the largest machines do in ten minutes: certainly a slip."""
-COUNT_MAX = 1e15
-
-
-_COUNT = Number(1e-9, COUNT_MAX)
+_COUNT = Number(given.COUNT_LEAST, given.COUNT_MOST)
 
 
 def _flops(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
     """Let "sample" and a number through."""
     if value is None or value == "sample":
         return value
-    return repr(Number(1.0, FLOPS_MAX).convert(value, parameter, context))
+    return repr(Number(*given.limits(given.FLOPS)).convert(value, parameter, context))
 
 
 @click.command(

@@ -12,7 +12,7 @@ import click
 
 from topsmon.cli.common import UNKNOWN, Common, common_options, width, write_bytes, write_text
 from topsmon.diagnosis.training.words import number_text, seconds_text
-from topsmon.run_state import RunState
+from topsmon.run_state import RunState, started_as
 from topsmon.units import NOT_AVAILABLE, command_words, duration, plain
 
 SCHEMA = "topsmon.runs/1"
@@ -75,7 +75,8 @@ def _row(run: RunState, now: float) -> tuple[str, ...]:
     rank = "-" if identity.rank is None else str(identity.rank)
     if identity.world_size is not None:
         rank += f"/{identity.world_size}"
-    words = command_words(identity.command, 200) or identity.hostname
+    started = " ".join(started_as(identity.command)) if run.demonstrates else identity.command
+    words = command_words(started, 200) or identity.hostname
     detail = plain(status.detail, 200) if status is not None else ""
     return (
         "interrupted" if run.interrupted else run.condition,

@@ -3,7 +3,8 @@
 What recomputation (activation checkpointing) executes twice is counted once, so that it lowers the
 utilisation by the time it takes. The default count is 6 N D (Kaplan et al. 2020, "Scaling laws for
 neural language models", 2.1): 2 FLOPs a parameter and token forward, 4 backward, without attention
-itself and without embeddings. It holds for transformers alone.
+itself and without embeddings. It holds for transformers alone. N are the parameters that a token
+passes on its rank: of a mixture of experts those of the chosen ones.
 """
 
 from __future__ import annotations
@@ -228,11 +229,23 @@ def _flops_per_step(
     if not identity.transformer:
         what = "no transformer" if identity.transformer is False else "not known as a transformer"
         return None, "", f"{what}: give the FLOPs per step (--flops)"
-    parameters = identity.parameters
+    if identity.active_absence:
+        reason = plain(identity.active_absence, 120)
+        return None, "", f"{reason}: give the FLOPs per step (--flops, watch(flops_per_step=))"
+    parameters = _token_parameters(identity)
     tokens = window.tokens_per_step if window is not None else None
-    if not parameters or parameters < 0:
+    if parameters is None or parameters <= 0:
         return None, "", "the number of parameters is not known"
     if tokens is None or not math.isfinite(tokens) or tokens <= 0:
         return None, "", "the tokens per step are not known: give them (--tokens-per-step)"
-    embeddings = identity.embedding_parameters or 0
-    return 6.0 * (parameters - embeddings) * tokens, SIX_N_D, ""
+    note = f", N = {plain(identity.active_note, 60)}" if identity.active_note else ""
+    return 6.0 * parameters * tokens, f"{SIX_N_D}{note}", ""
+
+
+def _token_parameters(identity: events.Run) -> int | None:
+    """The N of 6 N D, None where it is not known."""
+    if identity.active_parameters is not None:
+        return identity.active_parameters
+    if identity.parameters is None:
+        return None
+    return identity.parameters - (identity.embedding_parameters or 0)

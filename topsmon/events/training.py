@@ -35,13 +35,16 @@ class Run(Event, frozen=True, kw_only=True, tag="run"):
 
     `started` is the wall-clock time of the process's start. `torch_device` is torch's name
     ("cuda:0", "cpu") of where the parameters lie, `device_uuid` NVML's name of that GPU. `launch`
-    is shared by all ranks that one `topsmon run` has started. `parameters` counts the whole
-    model's trainable parameters, those of other ranks' shards included; `embedding_parameters` are
-    those among them that only look up. `transformer`: attention was found in the model. `entry`
-    says how the recorder came in ("run", "watch", "attach"). `flops_per_step` is per optimizer step
-    and rank, forward and backward, and `flops_source` where it comes from: "given" or "counted".
-    `limits` are what the recorder cannot see here, in words ("compiled modules show no layers").
-    `data_workers` is the number of worker processes of the data loader in use, 0: none.
+    is shared by all ranks that one `topsmon run` has started. `parameters` counts the whole model's
+    trainable parameters, those of other ranks' shards included; `embedding_parameters` are those
+    among them that only look up. `active_parameters` are those that one token passes on this rank,
+    lookups left out, where they are not simply the rest: of a mixture of experts and of layers that
+    ranks split among them; `active_note` says which ("2 of 8 experts"), `active_absence` why they
+    are not known. `transformer`: attention was found in the model. `entry` says how the recorder
+    came in ("run", "watch", "attach"). `flops_per_step` is per optimizer step and rank, forward and
+    backward, and `flops_source` where it comes from: "given" or "counted". `limits` are what the
+    recorder cannot see here, in words ("compiled modules show no layers"). `data_workers` is the
+    number of worker processes of the data loader in use, 0: none.
     """
 
     run: str
@@ -62,6 +65,9 @@ class Run(Event, frozen=True, kw_only=True, tag="run"):
     model: str | None = None
     parameters: int | None = None
     embedding_parameters: int | None = None
+    active_parameters: int | None = None
+    active_note: str = ""
+    active_absence: str = ""
     parameter_types: dict[str, int] = {}
     transformer: bool | None = None
     sharded: bool = False

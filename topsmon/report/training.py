@@ -10,7 +10,7 @@ import msgspec
 
 from topsmon import events
 from topsmon.diagnosis import mfu, of_run
-from topsmon.diagnosis.training import ranks_text
+from topsmon.diagnosis.training import ranks_text, together
 from topsmon.diagnosis.training.ending import shortened
 from topsmon.diagnosis.training.other_ranks import rank_word, suffers
 from topsmon.diagnosis.training.words import counted, number_text, scale_text, seconds_text
@@ -31,6 +31,7 @@ from topsmon.units import (
 
 WIDTH = 80
 HEAD = 11
+HALF_WEIGHTS = {"bfloat16": "BF16 weights", "float16": "FP16 weights"}
 RANKS_SHOWN = 16
 """Lines of single ranks; more are counted."""
 TORCH_ALLOCATED = "allocated by torch: its cache and the CUDA context come on top"
@@ -75,7 +76,7 @@ def _healthy(run: RunState, sample: events.RunSample, findings: Findings) -> str
     past = next((one for one in findings if " was " in one.title or " were " in one.title), None)
     past = past or next((one for one in findings if one.code in NOTES), None)
     if not scaled:
-        kind = "BF16" if sample.autocast == "bf16" else "no mixed precision"
+        kind = "BF16" if sample.autocast == "bf16" else _weights_kind(run.identity)
         loss = f"loss {number_text(sample.loss)}" if sample.loss is not None else "loss not seen"
         words = f"healthy ({kind}, no loss scaler): {loss}, {counted(sample.step, 'step')}"
     else:
@@ -83,6 +84,13 @@ def _healthy(run: RunState, sample: events.RunSample, findings: Findings) -> str
         if any(one.code == "calibrating" for one in findings) and sample.skip_streak:
             words = f"calibrating: scale {scale_text(sample.scale)}, {_skips(totals)}"
     return f"{words}; {plain(past.title, 160)}" if past is not None else words
+
+
+def _weights_kind(identity: events.Run) -> str:
+    """Without autocast the weights' own type decides, as in DeepSpeed's and Megatron's BF16."""
+    types = identity.parameter_types
+    most = max(types, key=lambda name: types[name]) if types else ""
+    return HALF_WEIGHTS.get(most.rpartition(".")[2], "no mixed precision")
 
 
 def _skips(totals: events.RunTotals) -> str:
@@ -174,7 +182,8 @@ def _alike(
         for finding in findings:
             by_code.setdefault((finding.severity, finding.code), []).append((run, finding))
     for (_, _), pairs in sorted(by_code.items(), key=lambda one: _badness([one[1][0][1]])):
-        yield pairs[0][1], ranks_text([run for run, _ in pairs])
+        ranks, finding = together(pairs)
+        yield finding, ranks_text(ranks)
 
 
 def _finding(finding: events.Finding, who: str) -> list[str]:
@@ -259,6 +268,9 @@ def _steps(sample: events.RunSample) -> str:
 def _loss(sample: events.RunSample) -> str:
     totals = sample.totals
     loss = number_text(sample.loss) if sample.loss is not None else NOT_AVAILABLE
+    calls = sample.window.backward_calls_per_step
+    if sample.loss is not None and calls is not None and calls > 1.0:
+        loss += f" (sum of {calls:.3g} backward calls)"
     if sample.loss_finite is False:
         loss = "not finite"
     if not totals.nonfinite_losses:

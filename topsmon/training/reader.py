@@ -138,7 +138,8 @@ class RingReader:
         self.path = path
         self.key = path.name.removesuffix(layout.SUFFIX)
         self.newest_step = 0
-        self._handle = _open(path, os.geteuid() if owner is None else owner)
+        self._owner = os.geteuid() if owner is None else owner
+        self._handle = _open(path, self._owner)
         self._identity_bytes = b""
         self._identity: Identity | None = None
         self._window_first = 1
@@ -153,6 +154,28 @@ class RingReader:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
+
+    def removed(self) -> bool:
+        """True if the file has no name left. What is written into it can be read all the same."""
+        return self._handle >= 0 and os.fstat(self._handle).st_nlink == 0
+
+    def follow(self, path: Path) -> bool:
+        """Go on with another file that holds the same run; False if this one does not.
+
+        A recorder whose file was removed makes it anew with all that it held.
+        """
+        try:
+            other = RingReader(path, self._owner)
+        except RingReadError:
+            return False
+        try:
+            same = other.identity().process == self.identity().process
+        except RingReadError:
+            same = False
+        if same:
+            self.path, self._handle, other._handle = path, other._handle, self._handle
+        other.close()
+        return same
 
     def identity(self) -> Identity:
         """Return the newest identity. A torn newer one leaves the one before."""

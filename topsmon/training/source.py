@@ -128,10 +128,14 @@ class TrainingRuns:
     def _take(self, place: Place, names: list[str]) -> Iterator[events.AnyEvent]:
         paths = [Path(place.path, name) for name in names]
         for path in [path for path in self._runs if str(path.parent) == place.path]:
-            if path not in paths:
-                run = self._runs.pop(path)
-                run.close()
-                if run.life is None or not run.life.ended:
+            run = self._runs[path]
+            if path in paths and not (run.removed() and not run.follow(path)):
+                continue
+            ended = run.life is not None and run.life.ended
+            # A live run makes it anew; until then it is read by the descriptor that we hold.
+            if path in paths or ended:
+                self._runs.pop(path).close()
+                if not ended:
                     yield run.lost("its ring file was removed")
         for path in [path for path in self._passed if str(path.parent) == place.path]:
             if path not in paths:
@@ -141,7 +145,17 @@ class TrainingRuns:
         for path in reversed(paths):
             if path in self._runs or self._passed.get(path, 0) >= TRIES:
                 continue
+            if self._follow(path):
+                continue
             yield from self._begin(path, place, recent=path in recent)
+
+    def _follow(self, path: Path) -> bool:
+        """True if this new file is that of a run whose file was removed, which goes on in it."""
+        for old, run in self._runs.items():
+            if old.name == path.name and run.removed() and run.follow(path):
+                self._runs[path] = self._runs.pop(old)
+                return True
+        return False
 
     def _begin(self, path: Path, place: Place, *, recent: bool) -> list[events.AnyEvent]:
         """Follow a ring if it is live or recent; return its first events."""

@@ -60,6 +60,17 @@ class WatchedRun:
         """Let go of the file."""
         self._reader.close()
 
+    def removed(self) -> bool:
+        """True if its file has no name left; its process may go on, and make it anew."""
+        return self._reader.removed()
+
+    def follow(self, path: Path) -> bool:
+        """Go on in another file, if it holds the same run."""
+        if not self._reader.follow(path):
+            return False
+        self.path = path
+        return True
+
     def poll(self) -> list[events.AnyEvent]:
         """Return what is new. RingReadError once the ring cannot be read any more."""
         if self.settled:

@@ -39,6 +39,59 @@ class DynamicLossScaler(LossScalerBase):
         self.cur_iter += 1
 
 
+class FP16Optimizer:
+    """Scales by itself, in its own backward(); `config` holds the fields since DeepSpeed 0.19."""
+
+    def __init__(self, optimizer, config=None, **fields):
+        self.optimizer = optimizer
+        self.dynamic_loss_scale, self.cur_iter, self.last_overflow_iter = True, 0, -1
+        self.cur_scale, self.scale_factor, self.scale_window = 2.0**16, 2.0, 4
+        self.min_loss_scale = 1.0
+        vars(self).update(fields)
+        if config is not None:
+            vars(config).update({key: vars(self).pop(key) for key in SCALING})
+            self.loss_scale_config = config
+
+    def backward(self, loss):
+        (loss * self.scaling.cur_scale).backward()
+
+    @property
+    def scaling(self):
+        return getattr(self, "loss_scale_config", self)
+
+    def _update_scale(self, skip):
+        scaling = self.scaling
+        if skip:
+            scaling.cur_scale = max(scaling.cur_scale / scaling.scale_factor, 1.0)
+            scaling.last_overflow_iter = scaling.cur_iter
+        else:
+            stable = scaling.cur_iter - scaling.last_overflow_iter - 1
+            if stable > 0 and stable % scaling.scale_window == 0:
+                scaling.cur_scale *= scaling.scale_factor
+        scaling.cur_iter += 1
+
+    def step(self, overflow):
+        for group in self.optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad /= self.scaling.cur_scale
+        self._update_scale(overflow)
+        if not overflow:
+            self.optimizer.step()
+
+
+SCALING = (
+    *("dynamic_loss_scale", "cur_iter", "last_overflow_iter", "cur_scale", "scale_factor"),
+    *("scale_window", "min_loss_scale"),
+)
+
+
+OWN = ("__init__", "backward", "_update_scale")
+FP16_Optimizer, FP16_UnfusedOptimizer = (
+    type(name, (FP16Optimizer,), {method: vars(FP16Optimizer)[method] for method in OWN})
+    for name in ("FP16_Optimizer", "FP16_UnfusedOptimizer")
+)
+
+
 class MegatronGradScaler:
     def __init__(self, initial_scale):
         self._scale = torch.tensor([initial_scale])
@@ -79,6 +132,8 @@ def frameworks(monkeypatch, written):
     """Both frameworks, imported by the run after the recorder came in."""
     for name, kinds in (
         (foreign_scalers.DEEPSPEED, (LossScalerBase, DynamicLossScaler)),
+        (foreign_scalers.DEEPSPEED_FUSED, (FP16_Optimizer,)),
+        (foreign_scalers.DEEPSPEED_UNFUSED, (FP16_UnfusedOptimizer,)),
         (foreign_scalers.MEGATRON, (MegatronGradScaler, DynamicGradScaler)),
     ):
         module = types.ModuleType(name)
@@ -126,6 +181,90 @@ def test_deepspeeds_scaler(frameworks, net):
     assert records[-1].bypasses == 0
     identity = frameworks.reader.identity().run
     assert (identity.scaler.kind, identity.scaler.init_scale) == ("DynamicLossScaler", 65536.0)
+
+
+@pytest.mark.parametrize("kind", ["FP16_Optimizer", "FP16_UnfusedOptimizer"])
+@pytest.mark.parametrize("apart", [False, True], ids=["own-fields", "fields-apart"])
+def test_deepspeeds_optimizer_without_zero(frameworks, net, kind, apart):
+    model = net()
+    inner = torch.optim.SGD(model.parameters(), 0.01)
+    module = (
+        foreign_scalers.DEEPSPEED_FUSED if "Un" not in kind else (foreign_scalers.DEEPSPEED_UNFUSED)
+    )
+    made = getattr(sys.modules[module], kind)
+    optimizer = made(inner, types.SimpleNamespace() if apart else None)
+    overflows = [True, False, False, False, False, False, True, False]
+    losses, scales = [], []
+    for overflow in overflows:
+        inner.zero_grad()
+        loss = model(torch.ones(2, 16)).mean()
+        optimizer.backward(loss)
+        optimizer.step(overflow)
+        losses.append(loss.item())
+        scales.append(optimizer.scaling.cur_scale)
+    records = frameworks.records
+    assert [bool(r.flags & layout.SKIPPED) for r in records] == overflows
+    # 65536 is halved, doubled once four good steps are past, halved again.
+    assert scales == [32768.0] * 5 + [65536.0, 32768.0, 32768.0]
+    assert [r.scale for r in records] == scales
+    assert [r.loss for r in records] == pytest.approx(losses, rel=1e-5)
+    assert [r.growth_tracker for r in records] == [0, 1, 2, 3, 4, 5, 0, 1]
+    scaler = frameworks.reader.identity().run.scaler
+    assert (scaler.kind, scaler.growth_interval, scaler.enabled) == (kind, 4, True)
+
+
+def test_a_loss_that_deepspeeds_optimizer_has_not_scaled_is_as_it_is(frameworks, net):
+    """DeepSpeed 0.19 calls backward() on the loss itself where there is no ZeRO."""
+    model = net()
+    inner = torch.optim.SGD(model.parameters(), 0.01)
+    made = sys.modules[foreign_scalers.DEEPSPEED_UNFUSED].FP16_UnfusedOptimizer
+    optimizer = made(inner)
+    loss = model(torch.ones(2, 16)).mean()
+    loss.backward()
+    optimizer.step(overflow=False)
+    assert frameworks.records[0].loss == pytest.approx(loss.item())
+
+
+@pytest.mark.parametrize("kind", ["static", "fp16-optimizer", "megatron"])
+def test_a_static_scale_of_1_is_no_scaler(frameworks, net, kind):
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    if kind == "static":
+        scaler = LossScalerBase(1)
+    elif kind == "fp16-optimizer":
+        fused = sys.modules[foreign_scalers.DEEPSPEED_FUSED].FP16_Optimizer
+        scaler = fused(optimizer, dynamic_loss_scale=False, cur_scale=1.0)
+    else:
+        scaler = MegatronGradScaler(1.0)
+    model(torch.ones(2, 16)).mean().backward()
+    if kind == "static":
+        scaler.update_scale(overflow=False)
+    optimizer.step()
+    (record,) = frameworks.records
+    assert not record.flags & layout.HAS_SCALER
+    assert math.isnan(record.scale)
+    assert frameworks.reader.identity().run.scaler is None
+
+
+def test_the_model_of_an_optimizer_of_copies_is_the_one_that_is_wrapped(frameworks, net):
+    class DeepSpeedEngine(torch.nn.Module):
+        def __init__(self, module):
+            super().__init__()
+            self.module = module
+
+        def forward(self, batch):
+            return self.module(batch)
+
+    other = net()
+    engine = DeepSpeedEngine(net().bfloat16())
+    copies = [item.detach().float().requires_grad_() for item in engine.parameters()]
+    optimizer = torch.optim.SGD(copies, 0.01)
+    engine(torch.ones(2, 16, dtype=torch.bfloat16)).mean().backward()
+    optimizer.step()
+    run = frameworks.reader.identity().run
+    assert run.model == type(other).__name__
+    assert set(run.parameter_types) == {"bfloat16"}
+    assert run.parameters == sum(item.numel() for item in copies)
 
 
 def test_megatrons_scaler(frameworks, net):

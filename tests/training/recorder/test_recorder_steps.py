@@ -58,7 +58,7 @@ def test_a_disabled_scaler_is_none(written, net):
     assert written.reader.identity().run.scaler.enabled is False
 
 
-def test_a_step_of_several_micro_batches_has_their_mean_loss(written, net):
+def test_the_loss_of_several_micro_batches_is_what_their_gradients_add_up_to(written, net):
     model = net()
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     scaler = torch.amp.GradScaler("cpu")
@@ -66,7 +66,7 @@ def test_a_step_of_several_micro_batches_has_their_mean_loss(written, net):
     for _ in range(4):
         loss = model(torch.randn(8, 16)).pow(2).mean()
         losses.append(loss.item())
-        scaler.scale(loss).backward()
+        scaler.scale(loss / 4).backward()
     scaler.step(optimizer)
     scaler.update()
     (record,) = written.records
@@ -413,3 +413,13 @@ def test_calibration_allows_for_a_high_first_scale():
     assert calibration_steps(65536.0) == 25
     assert calibration_steps(2.0**32) == 37
     assert calibration_steps(0.0) == calibration_steps(math.inf) == 25
+
+
+def test_a_loop_without_a_data_loader_has_its_samples_from_the_third_step(written, net):
+    """The first step makes the model known, the arguments of the second tell the sizes."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    for _ in range(5):
+        model(torch.ones(8, 16)).mean().backward()
+        optimizer.step()
+    assert [record.samples for record in written.records][2:] == [8.0, 8.0, 8.0]

@@ -15,7 +15,7 @@ from topsmon.training.reader import RingReader
 from topsmon.training.source import TrainingRuns
 
 CHILD = Path(__file__).parent / "ring_child.py"
-PATIENCE = 20.0
+PATIENCE = 60.0
 
 pytestmark = pytest.mark.real
 

@@ -5,7 +5,7 @@ Add a rule: write a function `(watched) -> Iterator[Finding]` and put it into `R
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -21,10 +21,13 @@ from topsmon.diagnosis.training import (
     skips,
     throughput,
 )
+from topsmon.diagnosis.training.alike import together
+from topsmon.diagnosis.training.other_ranks import ranks_text
 from topsmon.diagnosis.training.watched import RunRule, Watched
-from topsmon.diagnosis.words import joined
 from topsmon.run_state import RunState
 from topsmon.state import State
+
+__all__ = ["merged", "of_run", "ranks_text", "together", "training"]
 
 RUN_RULES: tuple[RunRule, ...] = (
     losses.weights_nan,
@@ -122,22 +125,7 @@ def merged(state: State, runs: Sequence[RunState], now: float) -> list[events.Fi
 
 
 def _named(pairs: list[tuple[RunState, events.Finding]]) -> events.Finding:
-    run, finding = pairs[0]
-    who = run.label if len(pairs) == 1 else f"{run.name} {ranks_text([one for one, _ in pairs])}"
+    ranks, finding = together(pairs)
+    run = ranks[0]
+    who = run.label if len(pairs) == 1 else f"{run.name} {ranks_text(ranks)}"
     return msgspec.structs.replace(finding, title=f"{who}  {finding.title}")
-
-
-def ranks_text(runs: Iterable[RunState]) -> str:
-    """Ranks in short: "ranks 0-3, 6"; processes without ranks are counted."""
-    runs = list(runs)
-    ranks = sorted({run.identity.rank for run in runs if run.identity.rank is not None})
-    if len(ranks) != len(runs):
-        return f"in {len(runs)} process{'' if len(runs) == 1 else 'es'}"
-    spans: list[list[int]] = []
-    for rank in ranks:
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    parts = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
-    return f"rank{'s' if len(ranks) > 1 else ''} {joined(parts, 4)}"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from topsmon.diagnosis.words import joined
 from topsmon.run_state import RunState
 from topsmon.state import State
 
@@ -103,3 +104,19 @@ def rank_word(run: RunState) -> str:
     """Its rank, or its process where it has none."""
     rank = run.identity.rank
     return f"rank {rank}" if rank is not None else f"PID {run.identity.pid}"
+
+
+def ranks_text(runs: Iterable[RunState]) -> str:
+    """Ranks in short: "ranks 0-3, 6"; of processes without ranks one is named, several counted."""
+    runs = list(runs)
+    ranks = sorted({run.identity.rank for run in runs if run.identity.rank is not None})
+    if len(ranks) != len(runs):
+        return f"PID {runs[0].identity.pid}" if len(runs) == 1 else f"in {len(runs)} processes"
+    spans: list[list[int]] = []
+    for rank in ranks:
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    parts = [str(low) if low == high else f"{low}-{high}" for low, high in spans]
+    return f"rank{'s' if len(ranks) > 1 else ''} {joined(parts, 4)}"

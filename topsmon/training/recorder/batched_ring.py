@@ -19,8 +19,8 @@ BATCH = 32
 class BatchedRing(RingWriter):
     """Steps are counted into the history when `BATCH` of them have come, and at the end."""
 
-    def __init__(self, path: str, mapping: mmap.mmap) -> None:
-        super().__init__(path, mapping)
+    def __init__(self, path: str, mapping: mmap.mmap, handle: int = -1) -> None:
+        super().__init__(path, mapping, handle)
         self._held: list[Sequence[Any]] = []
 
     def history(self, values: Sequence[Any]) -> None:

@@ -10,19 +10,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
-import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from . import calls, compiled
+from . import active, calls, compiled, given
 from .slots import in_the_way
 from .tensors import torch_of_run
 
 SAMPLE = "sample"
 PACKAGE = "_topsmon_flops"
 FOLDER = Path(__file__).resolve().parents[2] / "flops"
+SPLIT = "of layers that ranks split among them it would count the whole"
 TRITON = "Triton kernels are in use, which the FLOPs counter does not see"
 
 
@@ -107,8 +107,7 @@ class StepCounter:
         self.given: float | None = None
         if text and not self.sampling:
             with contextlib.suppress(ValueError):
-                number = float(text)
-                self.given = number if 0 < number < math.inf else None
+                self.given = given.number(given.FLOPS, float(text))
         self._tally: Any = None
         self._known: frozenset[int] = frozenset()
         self._done = False
@@ -129,6 +128,7 @@ class StepCounter:
         if model is None:
             return "FLOPs not counted: no model is known"
         refused = compiled.reason(model) or (TRITON if compiled.triton_kernels() else "")
+        refused = refused or (SPLIT if active.splits(model) else "")
         if refused:
             return f"FLOPs not counted: {refused}"
         self._tally = _tally()

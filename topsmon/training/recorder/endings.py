@@ -67,6 +67,7 @@ class Endings:
             return
         if recorder.on:
             recorder.deliver()
+            recorder.call(recorder.keeper.look)
         # Where another hook was put in the place of ours, the interpreter still remembers.
         last = getattr(sys, "last_value", None)
         if not self._raised and last is not None:

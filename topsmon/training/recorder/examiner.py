@@ -80,6 +80,7 @@ class Examiner:
             found = names.model_of(
                 item for group in optimizer.param_groups for item in group["params"]
             )
+            found = names.wrapped_model() if found is None else found
             self._model = None if found is None else weakref.ref(found)
         if self._described < 8:
             self._describe()
@@ -91,7 +92,7 @@ class Examiner:
         told = facts.describe(self.model(), optimizers)
         recorder.identify(**told)
         self.norms.sharded = bool(told.get("sharded"))
-        self.half = "float16" in "".join(told.get("parameter_types") or ())
+        self.half = "float16" in (told.get("parameter_types") or ())
         first = next(
             (item for one in optimizers for group in one.param_groups for item in group["params"]),
             None,
@@ -211,6 +212,11 @@ class Examiner:
         if self.profile is not None:
             self._profiled(self.recorder.steps)
         self._still_looking()
+
+    def ring_moved(self, path: str) -> None:
+        """The ring's file lies elsewhere from now on: so will what is put beside it."""
+        if self.profile is not None:
+            self.profile.place(path)
 
     def _still_looking(self) -> None:
         self.looking = self.autopsy.armed or self.counter.active

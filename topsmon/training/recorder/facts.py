@@ -7,22 +7,24 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from . import compiled
+from . import active, compiled
 from .names import WRAPPED, WRAPPERS
 from .tensors import torch_of_run
 
 SHARDED_NORM = "gradients are sharded: their norm is known from the run's own clip call only"
 COMPILED = "compiled modules show no layers"
 SPLIT_BY_MEGATRON = "tensor-parallel layers: the size of the whole model is not known here"
+MEGATRON_TABLE = "VocabParallelEmbedding"
 ATTENTION_FUNCTIONS = frozenset({"scaled_dot_product_attention", "flash_attn_func"})
 
 
 class _Weight(NamedTuple):
-    """One trainable parameter of the whole model."""
+    """One trainable parameter of the whole model; `key` is its id where it is one of its own."""
 
     elements: int
     dtype: str
     lookup: bool
+    key: int = 0
 
 
 def describe(model: Any, optimizers: Sequence[Any] = ()) -> dict[str, Any]:
@@ -33,6 +35,7 @@ def describe(model: Any, optimizers: Sequence[Any] = ()) -> dict[str, Any]:
     weights = list(_weights(model)) if model is not None else list(_plain(trained))
     sharded = any(_is_shard(parameter) for parameter in trained) or bool(list(_flat(model)))
     split = any(getattr(item, "tensor_model_parallel", False) for item in trained)
+    passed = _passed(model, weights, split=split)
     is_compiled = model is not None and compiled.has_compiled_modules(model)
     device = trained[0].device if trained else None
     types: dict[str, int] = {}
@@ -44,6 +47,7 @@ def describe(model: Any, optimizers: Sequence[Any] = ()) -> dict[str, Any]:
     return {
         "parameters": sum(weight.elements for weight in weights) if known else None,
         "embedding_parameters": lookups if known and model is not None else None,
+        **passed,
         "parameter_types": types,
         "transformer": is_transformer(model) if model is not None else None,
         "sharded": sharded,
@@ -55,6 +59,24 @@ def describe(model: Any, optimizers: Sequence[Any] = ()) -> dict[str, Any]:
         "optimizers": tuple(type(optimizer).__name__ for optimizer in optimizers),
         "limits": tuple(words for words, holds in limits if holds),
     }
+
+
+def _passed(model: Any, weights: Sequence[_Weight], *, split: bool) -> dict[str, Any]:
+    """The parameters that a token passes on this rank, where they are not simply all of them."""
+    told: dict[str, Any] = dict.fromkeys(("active_parameters", "active_note", "active_absence"), "")
+    told["active_parameters"] = None
+    if model is None:
+        return told
+    flat = next(_flat(model), None) is not None
+    configuration = getattr(unwrapped(model), "config", None)
+    found = active.active(model, configuration, opaque=flat)
+    told["active_absence"] = found.absence
+    if not found.absence and (found.shares or split):
+        told["active_note"] = found.note or active.SPLIT_PART
+        told["active_parameters"] = int(
+            sum(one.elements * found.shares.get(one.key, 1) for one in weights if not one.lookup)
+        )
+    return told
 
 
 def is_compiled(model: Any) -> bool:
@@ -111,9 +133,8 @@ def _plain(parameters: Sequence[Any], lookups: frozenset[int] = frozenset()) -> 
     for parameter in parameters:
         if torch_of_run().nn.parameter.is_lazy(parameter):
             continue
-        # DeepSpeed's ZeRO stage 3 keeps the whole size beside an emptied tensor.
-        elements = int(getattr(parameter, "ds_numel", None) or parameter.numel())
-        yield _Weight(elements, _type_name(parameter), id(parameter) in lookups)
+        key = id(parameter)
+        yield _Weight(active.elements(parameter), _type_name(parameter), key in lookups, key)
 
 
 def _only_looked_up(model: Any) -> frozenset[int]:
@@ -123,6 +144,7 @@ def _only_looked_up(model: Any) -> frozenset[int]:
     others: set[int] = set()
     for module in model.modules():
         is_table = isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
+        is_table = is_table or type(module).__name__ == MEGATRON_TABLE
         for parameter in module.__dict__.get("_parameters", {}).values():
             if parameter is not None:
                 (tables if is_table else others).add(id(parameter))

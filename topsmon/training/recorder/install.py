@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from collections.abc import Iterable
 from importlib import import_module
 from typing import Any
 
+from .given import number
 from .recorder import Recorder
 
 OFF_VARIABLE, ENTRY_VARIABLE = "TOPSMON_OFF", "TOPSMON_ENTRY"
@@ -49,18 +49,19 @@ def watch(
     tokens_per_step: float | None = None,
     samples_per_step: float | None = None,
 ) -> None:
-    """Watch this process, and take what is given for the run's; ValueError for a useless number.
+    """Watch this process, and take what is given for the run's.
 
+    ValueError for an impossible number, in one line, before anything is watched.
     `optimizer` and `scaler` may be lists. Numbers are per optimizer step and process.
     """
     given = {
-        "flops_per_step": flops_per_step,
-        "tokens_per_step": tokens_per_step,
-        "samples_per_step": samples_per_step,
+        name: None if value is None else number(name, value)
+        for name, value in (
+            ("flops_per_step", flops_per_step),
+            ("tokens_per_step", tokens_per_step),
+            ("samples_per_step", samples_per_step),
+        )
     }
-    for name, value in given.items():
-        if value is not None and not 0.0 < value < math.inf:
-            raise ValueError(f"{name} is {value!r}; give a positive number or leave it out")
     import_module("torch")
     recorder = install()
     if recorder is None:

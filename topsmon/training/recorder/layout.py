@@ -44,7 +44,7 @@ RECORD_FIELDS = (
     ("step", "Q"),  # from 1; first field, so that a reader finds the newest slot fast
     ("time", "d"),  # wall clock, s since the epoch
     ("step_seconds", "d"),  # since the step before
-    ("loss", "d"),  # as given to backward, unscaled; inf and NaN as they are
+    ("loss", "d"),  # sum of what backward was given, unscaled; inf, NaN as they are
     ("scale", "d"),  # loss scale after this step's update; NaN: no scaler
     ("gradient_norm", "d"),  # of the unscaled gradients, before clipping; may be inf
     ("clip_max_norm", "d"),

@@ -18,7 +18,9 @@ from .tensors import torch_of_run
 GC_PASSES = 3
 """A pass over millions of objects takes up to a second, so there are few in a run's life."""
 WRAPPED = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})
-WRAPPERS = frozenset({"DistributedDataParallel", "DataParallel", "DeepSpeedEngine"})
+WRAPPERS = frozenset(
+    {"DistributedDataParallel", "DataParallel", "DeepSpeedEngine", "Float16Module"}
+)
 """Classes whose only child is called "module"."""
 FLAT = "_flat_param"
 
@@ -100,6 +102,15 @@ def model_of(parameters: Iterable[Any]) -> Any | None:
     return max(owners, key=lambda owner: len(owner[1]))[0] if owners else None
 
 
+def wrapped_model() -> Any | None:
+    """The root that distributes its model, None unless there is exactly one.
+
+    DeepSpeed and Megatron give their optimizers copies of the parameters, which no module owns.
+    """
+    roots = [root for root in models() if type(root).__name__ in WRAPPERS]
+    return roots[0] if len(roots) == 1 else None
+
+
 def names_of(parameters: Iterable[Any]) -> dict[int, str]:
     """Names by id in forward order, which is the order in which a root registered them.
 
@@ -139,7 +150,8 @@ def _owners(wanted: Sequence[int]) -> list[tuple[Any, dict[int, str]]]:
     """Root modules with the wanted parameters that they own; each parameter has one owner."""
     missing = set(wanted)
     owners = _claim(missing)
-    if missing and _REGISTRY.passes_left:
+    # Copies that a wrapper gave its optimizer are found in no module, however long one looks.
+    if missing and _REGISTRY.passes_left and (owners or wrapped_model() is None):
         _REGISTRY.passes_left -= 1
         _find_modules()
         missing = set(wanted)

@@ -48,6 +48,7 @@ def identity_of_process() -> dict[str, Any]:
         "recorder_version": str(layout.VERSION),
     }
     identity.update(ranks(os.environ))
+    identity.update(_place_in_group(sys.modules.get("torch.distributed")))
     return identity
 
 
@@ -58,6 +59,16 @@ def ranks(environment: Mapping[str, str]) -> dict[str, int | None]:
         values = (environment.get(name, "") for name in variables)
         found[field] = next((int(value) for value in values if value.isdecimal()), None)
     return found
+
+
+def _place_in_group(distributed: Any) -> dict[str, int]:
+    """Rank and world size in torch's default process group: Lightning sets no RANK at all."""
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+    except (AttributeError, RuntimeError, ValueError):
+        pass  # still being imported, or not usable in this process: the launcher's words stand
+    return {}
 
 
 def status_of(pid: object, proc: str = "/proc") -> tuple[str, int] | None:

@@ -29,8 +29,12 @@ class StepProfile:
         self.step = int(text) if text.isdecimal() else 0
         self.wanted = self.step > 0
         self.trouble = False
-        self._stem = Path(ring_path).with_suffix(f".step{self.step}")
         self._profiler: Any = None
+        self.place(ring_path)
+
+    def place(self, ring_path: str) -> None:
+        """Put what comes of it beside this ring."""
+        self._stem = Path(ring_path).with_suffix(f".step{self.step}")
 
     def at(self, step: int) -> tuple[str, tuple[str, ...], dict[str, float]] | None:
         """Tell that a step has ended (0: none has yet); once, what has come of the profile.

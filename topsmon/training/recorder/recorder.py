@@ -24,6 +24,8 @@ from . import (
     clipping,
     endings,
     foreign_scalers,
+    given,
+    keeping,
     layout,
     losses,
     names,
@@ -110,6 +112,7 @@ class Recorder:
         self.clips = clipping.ClipWatch()
         self.examiner = Examiner()
         self.endings = endings.Endings()
+        self.keeper = keeping.Keeper()
         self._parts: tuple[Any, ...] = (
             self.scalers,
             self.foreign,
@@ -118,6 +121,7 @@ class Recorder:
             self.clips,
             self.examiner,
             self.endings,
+            self.keeper,
         )
         self._begin()
 
@@ -275,7 +279,7 @@ class Recorder:
         scalers.outstanding = 0
         scalers.pending = scalers.awaited = False
         if step.loss_count:
-            step.loss = step.loss_sum / step.loss_count
+            step.loss = step.loss_sum
         if step.away:
             self._ask(step, _tensors_of(step))
         if step.waiting or self.queue:
@@ -285,6 +289,8 @@ class Recorder:
             settle(self, step)
         if examiner.busy:
             examiner.step_ended(step)
+        if clock >= self.keeper.due:
+            self.keeper.look()
         if number % QUIET_EVERY == 0 and self.ring is not None and self.ring.quiet:
             self.off(f"the ring cannot be written: {self.ring.failure}")
 
@@ -316,7 +322,7 @@ class Recorder:
         answers = iter(values)
         if step.device_losses:
             step.loss_sum += sum(next(answers) for _ in step.device_losses)
-            step.loss = step.loss_sum / step.loss_count
+            step.loss = step.loss_sum
         for _ in step.found or ():
             step.skipped |= next(answers) > 0.0
         if step.scale_tensors is not None:
@@ -367,12 +373,11 @@ def _tensors_of(step: Step) -> list[Any]:
 
 
 def _number(name: str) -> float | None:
-    """A positive number from the environment's TOPSMON_`name`, else None."""
+    """The number in the environment's TOPSMON_`name`, None without a possible one."""
     try:
-        value = float(os.environ.get(f"TOPSMON_{name}", ""))
+        return given.number(name.lower(), float(os.environ.get(f"TOPSMON_{name}", "")))
     except ValueError:
         return None
-    return value if 0.0 < value < float("inf") else None
 
 
 def _place(error: Exception) -> str:

@@ -19,7 +19,8 @@ LOSS, NORM, FLAGS = (layout.RECORD_NAMES.index(name) for name in ("loss", "gradi
 class Step:
     """One step tried. NaN and -1 are "not known"; times in seconds, memory in bytes.
 
-    The loss is the mean over backward passes. `device_losses`, `device_clips` (norm, max_norm,
+    The loss is the sum over backward passes, whose gradient the step takes: loops that accumulate
+    gradients divide each by their number. `device_losses`, `device_clips` (norm, max_norm,
     divisor), `device_rate`, `found` and `scale_tensors` hold tensors whose values only their device
     knows so far; `away` is True if there are any, `waiting` while they are being read. `values` is
     set once the step has been counted and written; `after` are called then.

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from . import coding, folder, layout
+from . import coding, folder, layout, making
 from .buckets import Buckets
 from .process import identity_of_process
 
@@ -25,8 +25,6 @@ __all__ = ["RingError", "RingWriter", "identity_of_process"]
 SPARE_BYTES = 128 * 1024 * 1024
 """Free space to leave: in the small /dev/shm of a container the data loaders need it all."""
 FAILURES_MAX = 20
-_FILE_FLAGS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-_NAMES_MAX = 100
 _IDENTITY_BYTES, _EVENT_BYTES = layout.IDENTITY_SLOT_BYTES, layout.EVENT_SLOT_BYTES
 
 _writers: weakref.WeakSet[RingWriter] = weakref.WeakSet()
@@ -43,17 +41,23 @@ class RingWriter:
     `FAILURES_MAX` failures. `failures` counts what could not be written, `failure` is the latest.
     """
 
-    def __init__(self, path: str, mapping: mmap.mmap) -> None:
-        self.path = path
+    def __init__(self, path: str, mapping: mmap.mmap, handle: int = -1) -> None:
+        self._take(path, mapping, handle)
         self.failures = 0
         self.failure = ""
-        self._map: mmap.mmap | None = mapping
         self._identity: dict[str, Any] = {}
         self._generation = 0
         self._event_number = 0
         self._newest = 0
         self._buckets: Buckets | None = Buckets()
         _writers.add(self)
+
+    def _take(self, path: str, mapping: mmap.mmap, handle: int) -> None:
+        """Write to this file from now on. The descriptor, -1 for none, is the writer's own."""
+        self.path = path
+        self._map: mmap.mmap | None = mapping
+        self._handle = handle
+        self._number = None if handle < 0 else _number_of(handle)
 
     # Making and opening ---------------------------------------------------------------------------
 
@@ -72,7 +76,7 @@ class RingWriter:
             reasons.clear()
             for place in places:
                 try:
-                    writer = cls(*_new_file(place, _stem(identity), spare))
+                    writer = cls(*making.new_file(place, _stem(identity), spare))
                 except (folder.FolderError, OSError) as error:
                     reasons.append(_in_words(place, error))
                     continue
@@ -84,7 +88,7 @@ class RingWriter:
     def reopen(cls, path: str) -> RingWriter:
         """Open the ring of a process that has ended, to add events or identity; RingError."""
         try:
-            handle = os.open(path, os.O_RDWR | _FILE_FLAGS)
+            handle = os.open(path, os.O_RDWR | making.FILE_FLAGS)
         except OSError as error:
             raise RingError(f"{path}: cannot be opened: {error.strerror}") from error
         try:
@@ -101,6 +105,34 @@ class RingWriter:
         finally:
             os.close(handle)
         return writer
+
+    # Its name ------------------------------------------------------------------------------------
+
+    def removed(self) -> bool:
+        """True once somebody has removed the file; False where that cannot be told."""
+        if self._map is None or self._handle < 0:
+            return False
+        try:
+            status = os.fstat(self._handle)
+        except OSError:
+            status = None
+        if status is None or (status.st_dev, status.st_ino) != self._number:
+            # The run has closed all descriptors; this number may be a file of its own by now.
+            self._handle = -1
+            return False
+        return status.st_nlink == 0
+
+    def make_anew(self, place: str, spare: int) -> None:
+        """Go on in a new file in a folder, with all that was written; FolderError, OSError.
+
+        Its name, and with it the run, stays the same. On errors the file stays what it was.
+        """
+        if self._map is None:
+            return
+        name = os.path.basename(self.path)  # noqa: PTH119 - a string here
+        made = making.whole_file(place, name, self._map[:], spare)
+        self._let_go_of_descriptor()
+        self._take(*made)
 
     # Writing --------------------------------------------------------------------------------------
 
@@ -197,6 +229,7 @@ class RingWriter:
     def close(self) -> None:
         """Write what the history still holds back, and let go of the file."""
         mapping, self._map = self._map, None
+        self._let_go_of_descriptor()
         if mapping is None:
             return
         try:
@@ -208,61 +241,17 @@ class RingWriter:
             self.failures += 1
             self.failure = repr(error)
 
+    def _let_go_of_descriptor(self) -> None:
+        handle, self._handle = self._handle, -1
+        # One that the run has closed may be a file of its own by now.
+        if handle >= 0 and _number_of(handle) == self._number:
+            os.close(handle)
+
     def _fail(self, error: Exception) -> None:
         self.failures += 1
         self.failure = f"{type(error).__name__}: {error}"
         if self.failures >= FAILURES_MAX:
             self._map = None
-
-
-def _new_file(place: str, stem: str, spare: int) -> tuple[str, mmap.mmap]:
-    """Make a file in a folder and map it; FolderError, OSError."""
-    folder.make(place)
-    directory = folder.open_checked(place)
-    try:
-        space = os.fstatvfs(directory)
-        if spare and space.f_bavail * space.f_frsize < spare + layout.FILE_BYTES:
-            raise folder.FolderError(f"{place}: nearly full")
-        name, handle = _create_exclusively(directory, stem)
-        try:
-            mapping = _reserve_and_map(handle)
-        except BaseException:
-            os.unlink(name, dir_fd=directory)
-            raise
-        finally:
-            os.close(handle)
-    finally:
-        os.close(directory)
-    return f"{place.rstrip('/')}/{name}", mapping
-
-
-def _create_exclusively(directory: int, stem: str) -> tuple[str, int]:
-    """Create a file that was not there; its name gets a number if the plain one is taken.
-
-    Two containers that share a folder may have the same PID in the same second.
-    """
-    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | _FILE_FLAGS
-    for attempt in range(1, _NAMES_MAX):
-        name = f"{stem}{layout.SUFFIX}" if attempt == 1 else f"{stem}-{attempt}{layout.SUFFIX}"
-        try:
-            return name, os.open(name, flags, 0o600, dir_fd=directory)
-        except FileExistsError:
-            continue
-    raise FileExistsError(f"{stem}{layout.SUFFIX} and {_NAMES_MAX} like it exist")
-
-
-def _reserve_and_map(handle: int) -> mmap.mmap:
-    # A mapped page that the disk has no room for later would be SIGBUS: the end of the training.
-    if hasattr(os, "posix_fallocate"):
-        os.posix_fallocate(handle, 0, layout.FILE_BYTES)
-    else:
-        os.write(handle, bytes(layout.FILE_BYTES))
-    if os.fstat(handle).st_size != layout.FILE_BYTES:
-        raise OSError(0, "the file system reserves no space")
-    mapping = mmap.mmap(handle, layout.FILE_BYTES)
-    preamble = coding.preamble()
-    mapping[: len(preamble)] = preamble
-    return mapping
 
 
 def _demand_own_ring(path: str, handle: int) -> None:
@@ -278,6 +267,15 @@ def _demand_own_ring(path: str, handle: int) -> None:
 def _newest(handle: int, offset: int, slot_bytes: int, slots: int) -> tuple[int, bytes]:
     region = os.pread(handle, slot_bytes * slots, offset)
     return coding.newest_text(region, slot_bytes) or (0, b"{}")
+
+
+def _number_of(handle: int) -> tuple[int, int] | None:
+    """What tells a file from all others, whatever its name; None for a descriptor not open."""
+    try:
+        status = os.fstat(handle)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
 
 
 def _stem(identity: Mapping[str, Any]) -> str:
@@ -309,6 +307,7 @@ def _quieten_child() -> None:
     """A fork's child shares the mapping: two writers would mix two runs."""
     for writer in list(_writers):
         writer._map = None  # noqa: SLF001 - the module's own class
+        writer._let_go_of_descriptor()  # noqa: SLF001
 
 
 if hasattr(os, "register_at_fork"):

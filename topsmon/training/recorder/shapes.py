@@ -146,6 +146,7 @@ class _Glance:
 
     def __init__(self) -> None:
         self.sizes = Sizes()
+        self.news = False
         self._handle: Any = None
         self._known: frozenset[int] = frozenset()
         self._root: Any = None
@@ -180,7 +181,7 @@ class _Glance:
             named = sys._getframe(1).f_locals.get("kwargs", {})  # noqa: SLF001
             found = sizes_of((*args, named) if isinstance(named, dict) else args)
             if not math.isnan(found.samples):
-                self.sizes = found
+                self.sizes, self.news = found, True
         except Exception:  # noqa: BLE001  nothing of ours may reach the forward pass
             self.disarm()
 
@@ -210,11 +211,13 @@ class Shapes:
 
     def idle(self, step: int) -> bool:
         """True if `take` would tell the same as before: no loader, no look under way or due."""
-        return not (self.loader.batches_seen or self._glance.waiting or step >= self._next)
+        glance = self._glance
+        return not (self.loader.batches_seen or glance.waiting or glance.news or step >= self._next)
 
     def take(self, step: int, backward_calls: int, model: Any) -> Batch:
         """Sizes of the step that has just ended; arms the next look when it is time."""
         batches, loaded, waited = self.loader.take()
+        self._glance.news = False
         if self._glance.waiting:
             # It has seen nothing in a whole step, so it is tried less and less often.
             self._glance.disarm()

@@ -96,6 +96,9 @@ def _model(identity: events.Run) -> list[Pair]:
         if identity.embedding_parameters:
             looked_up = si(identity.embedding_parameters, digits=4).replace(" ", "")
             size += f", {looked_up} of them embeddings"
+        if identity.active_parameters is not None and identity.active_note:
+            passed = si(identity.active_parameters, digits=4).replace(" ", "")
+            size += f", a token passes {passed}: {plain(identity.active_note, 60)}"
         types = [
             f"{si(number, digits=3).replace(' ', '')} {name.removeprefix('torch.')}"
             for name, number in identity.parameter_types.items()

@@ -36,7 +36,7 @@ NONFINITE = {
 """Heads of what was not finite, the gravest first."""
 TOGETHER_STEPS = 50
 """What is not finite within so many steps is one story."""
-SHORT_SOURCES = {mfu.SIX_N_D: "6ND"}
+SHORT_SIX_N_D = "6ND"
 
 
 class Fact(NamedTuple):
@@ -192,6 +192,9 @@ def _loss(view: View, run: RunState, sample: events.RunSample) -> Fact:
         )
     if sample.loss_finite is False:
         return Fact("loss", "not finite", notes, concerned(view, run, "loss-nan"))
+    calls = sample.window.backward_calls_per_step
+    if not notes and calls is not None and calls > 1.0:
+        notes = (f"sum of {calls:.3g} backward calls", f"{calls:.3g} backward calls")
     return Fact("loss", number(sample.loss, NOT_AVAILABLE), notes)
 
 
@@ -284,7 +287,7 @@ def mfu_fact(view: View, run: RunState) -> Fact:
     if found.ratio is None:
         absence = plain(found.ceiling_absence, 200)
         return Fact("MFU", NOT_AVAILABLE, (f"{achieved}; {absence}", achieved), "muted")
-    source = SHORT_SOURCES.get(found.source, plain(found.source, 100))
+    source = plain(found.source, 100).replace(mfu.SIX_N_D, SHORT_SIX_N_D)
     if found.doubtful:
         return Fact(
             "MFU", percent(found.ratio), ("in doubt: above the ceiling", "in doubt"), "warn"

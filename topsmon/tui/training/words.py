@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from topsmon import events
 from topsmon.diagnosis.training import words as training_words
-from topsmon.run_state import RunState, script_words
+from topsmon.run_state import RunState, started_as
 from topsmon.tui.view import SEVERITY_ROLES
 from topsmon.units import command_words, plain, si, significant
 
@@ -49,7 +49,7 @@ def state_word(run: RunState, findings: Sequence[events.Finding]) -> tuple[str, 
 
 def command_name(identity: events.Run, limit: int) -> str:
     """What was started, without the interpreter: "train.py --epochs 3"; safe to draw."""
-    words = script_words(identity.command)
+    words = started_as(identity.command)
     return command_words(" ".join(words), limit) if words else f"PID {identity.pid}"
 
 
