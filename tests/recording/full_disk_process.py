@@ -14,7 +14,7 @@ from topsmon import events
 from topsmon.recording import writer as writer_module
 from topsmon.recording.writer import RecordingWriter
 
-MOST_SECONDS = 20.0
+MOST_SECONDS = 60.0
 
 
 def wait(writer: RecordingWriter, *, problem: bool) -> None:
@@ -56,7 +56,7 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (unlimited, unlimited))
     wait(writer, problem=False)
     write(writer, 5200, 100)
-    print(writer.close(), writer.condition.lost_lines, flush=True)
+    print(writer.close(MOST_SECONDS), writer.condition.lost_lines, flush=True)
 
 
 main()

@@ -133,7 +133,7 @@ def test_what_is_being_recorded_is_not_written_over(tmp_path: Path, path: Path) 
         assert outcome.exit_code == WRONG_USAGE
         assert "is being recorded" in outcome.output
     finally:
-        assert writer.close()
+        assert writer.close(60.0)
     assert check_name(target, force=True) == [target]
     assert RecordingReader(target).hello.role == "recording"
 

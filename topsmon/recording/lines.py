@@ -17,6 +17,8 @@ MAGIC = b"\x28\xb5\x2f\xfd"
 LAST_BLOCK = b"\x01\x00\x00"
 CHECKSUM_BYTES = 4
 """RFC 8878, 3.1.1: a frame's last block, here without content, and the checksum after it."""
+WRONG_CHECKSUM = "doesn't match checksum"
+"""Of the words with which zstd refuses a frame that it could decode."""
 FED_BYTES = 1024
 """Compressed bytes decoded at a time: a hostile file makes at most 32 MiB of them."""
 WINDOW_BYTES = 64 << 20
@@ -40,6 +42,30 @@ class Losses:
     cut_bytes: int = 0
     long_lines: int = 0
     cut: bool = False
+
+    known: int = 0
+
+    def grown(self) -> bool:
+        """Tell whether more is missing than when this was asked the last time."""
+        known, self.known = self.known, self.missing_bytes + self.long_lines
+        return self.known > known
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that are there and cannot be read."""
+        return self.damaged_bytes + self.cut_bytes
+
+
+def is_compressed(path: Path) -> bool:
+    """Tell whether a file holds zstd frames, though the first may be damaged; raises OSError."""
+    with open_regular(path) as file:
+        return _holds_frames(file)
+
+
+def _holds_frames(file: BinaryIO) -> bool:
+    """The same of an open file. No text holds the bytes with which a frame begins: not UTF-8."""
+    head = file.read(len(MAGIC))
+    return head == MAGIC or (head[:1] != b"{" and _next_frame(file, 0) is not None)
 
 
 def begins_like(path: Path, beginning: bytes) -> bool:
@@ -71,7 +97,7 @@ def read_lines(path: Path, losses: Losses, entry: int = 0) -> Iterator[Line]:
     What cannot be decoded is counted in `losses`; reading goes on after it.
     """
     with open_regular(path) as file:
-        compressed = file.read(len(MAGIC)) == MAGIC
+        compressed = _holds_frames(file)
         file.seek(entry)
         pieces = _decoded(file, losses) if compressed else _plain(file)
         yield from _Splitter(losses).lines(pieces)
@@ -109,7 +135,8 @@ def _decoded(file: BinaryIO, losses: Losses) -> Iterator[_Piece]:
     fed = 0
     while True:
         frame = _Frame(file, offset)
-        yield from frame.pieces(broken=broken)
+        if not frame.is_false():
+            yield from frame.pieces(broken=broken)
         if frame.state == "whole":
             if frame.end == offset:
                 return
@@ -123,7 +150,7 @@ def _decoded(file: BinaryIO, losses: Losses) -> Iterator[_Piece]:
         if following is None or fed > MOST_READ_AGAIN * size:
             ended = _ends_whole(file, size)
             losses.cut |= not ended
-            if frame.state == "damaged":
+            if frame.state in {"damaged", "false"}:
                 losses.cut_bytes += size - min(frame.good, size)
             elif ended:
                 losses.cut_bytes += size - offset
@@ -133,12 +160,21 @@ def _decoded(file: BinaryIO, losses: Losses) -> Iterator[_Piece]:
 
 
 class _Frame:
-    """One zstd frame; after `pieces` is exhausted `state` is "whole", "cut" or "damaged"."""
+    """One zstd frame; once it was decoded `state` is "whole", "cut", "damaged" or "false"."""
 
     def __init__(self, file: BinaryIO, offset: int) -> None:
         self._file = file
         self.begin = self.good = self.end = offset
         self.state = "whole"
+
+    def is_false(self) -> bool:
+        """Decode all of it; tell whether it goes well and the checksum says that it is wrong.
+
+        Nothing of such a frame is to be believed: a changed digit looks like any other.
+        """
+        for _ in self._contents():
+            pass
+        return self.state == "false"
 
     def pieces(self, *, broken: bool) -> Iterator[_Piece]:
         """Decode block by block; `good` is up to where it went well."""
@@ -150,12 +186,13 @@ class _Frame:
 
     def _contents(self) -> Iterator[bytes]:
         decoder = _decoder()
+        self.good, self.state = self.begin, "whole"
         self._file.seek(self.begin)
         while fed := self._file.read(FED_BYTES):
             try:
                 content = decoder.decompress(fed)
-            except (zstandard.ZstdError, MemoryError):
-                self.state = "damaged"
+            except (zstandard.ZstdError, MemoryError) as error:
+                self.state = "false" if WRONG_CHECKSUM in str(error) else "damaged"
                 yield from self._last_words(fed)
                 return
             self.good += len(fed)
@@ -239,7 +276,7 @@ class _Splitter:
                 yield Line(content, entry)
                 entry = None
             self._limit()
-        if self._begun and not self._losses.damaged_bytes + self._losses.cut_bytes:
+        if self._begun and not self._losses.missing_bytes:
             self._losses.cut = True
 
     def _limit(self) -> None:

@@ -46,13 +46,15 @@ class Part:
         """Bytes that the disk has not taken yet."""
         return len(self._waiting)
 
-    def append(self, lines: Sequence[bytes], now: float) -> None:
+    def append(self, lines: Sequence[bytes], now: float, *, apart: bool = False) -> None:
         """Write lines as one block that a reader can decode at once; raises OSError.
 
         After an error the file ends where it ended before, and the lines wait. `now` is monotonic
-        time in s.
+        time in s; `apart`: no damage to what came before may reach these lines.
         """
         if lines:
+            if apart:
+                self._frame_began = float("-inf")
             data = b"".join(lines)
             self._waiting += data if self._compressor is None else self._compressed(data, now)
             self.waiting_lines += len(lines)

@@ -35,6 +35,9 @@ MOST_WAITING_BYTES = 16 << 20
 MOST_WAITING_EVENTS = 100_000
 """The same for a disk that does not even answer."""
 CLOSE_SECONDS = 2.0
+FIRST_AGAIN_SECONDS = 10.0
+AGAIN_SECONDS = 60.0
+"""So soon, and then so often, what is known is told again: damage costs what it touches."""
 
 
 class RecordingError(Exception):
@@ -96,6 +99,7 @@ class RecordingWriter:
         self._compressed = names.is_compressed(path)
         self._waiting: deque[events.AnyEvent] = deque()
         self._head_bytes = self._lost = self._refused = 0
+        self._tell_again_at = time.monotonic() + FIRST_AGAIN_SECONDS
         self._written: float | None = None
         self._closing = threading.Event()
         self._file = _create(path, compressed=self._compressed, force=force)
@@ -145,6 +149,9 @@ class RecordingWriter:
     def _flush(self, *, last: bool = False) -> None:
         """Put what has come on the disk, and begin a new file where this one is full."""
         taken = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        due = last or (taken and time.monotonic() >= self._tell_again_at)
+        if due and not self._again and not self._file.waiting_lines:
+            self._tell_again()
         for event in taken:
             self._state.apply(event, event.monotonic)
         if self._refused:
@@ -156,12 +163,17 @@ class RecordingWriter:
         if written and self._file.size >= full and not last:
             self._rotate()
 
-    def _append(self, found: Sequence[events.AnyEvent]) -> bool:
+    def _tell_again(self) -> None:
+        """Tell what is known, for whoever cannot read what was told before."""
+        self._tell_again_at = time.monotonic() + AGAIN_SECONDS
+        self._append(self._head(known_events(self._state), again=True), apart=True)
+
+    def _append(self, found: Sequence[events.AnyEvent], *, apart: bool = False) -> bool:
         """Write events after what still waits; False where the disk does not take them."""
         found, self._again = [*self._again, *found], []
         came = time.monotonic()
         try:
-            self._file.append([events.encode(event) for event in found], time.monotonic())
+            self._file.append([events.encode(event) for event in found], came, apart=apart)
         except OSError as error:
             if self._file.waiting_bytes > MOST_WAITING_BYTES:
                 lost = self._lose(self._file.forget(), "the disk took nothing")
@@ -208,8 +220,11 @@ class RecordingWriter:
                 names.numbered(self.path, part).unlink(missing_ok=True)
         self._append(self._head(known_events(self._state)))
         self._head_bytes = self._file.size
+        self._tell_again_at = time.monotonic() + FIRST_AGAIN_SECONDS
 
-    def _head(self, known: Sequence[events.AnyEvent]) -> list[events.AnyEvent]:
+    def _head(
+        self, known: Sequence[events.AnyEvent], *, again: bool = False
+    ) -> list[events.AnyEvent]:
         """What each file begins with: who wrote it, what it is a part of, what was known before."""
         own = events.Hello(
             **stamp(""),
@@ -219,10 +234,16 @@ class RecordingWriter:
             pid=os.getpid(),
             simulated=self._state.simulated,
         )
-        return [own, self._about_itself(repeated=len(known)), *known]
+        return [own, self._about_itself(repeated=len(known), again=again), *known]
 
     def _about_itself(
-        self, *, repeated: int = 0, lost: int = 0, reason: str = "", ended: bool = False
+        self,
+        *,
+        repeated: int = 0,
+        again: bool = False,
+        lost: int = 0,
+        reason: str = "",
+        ended: bool = False,
     ) -> events.Recording:
         interval, since = self._sampling
         return events.Recording(
@@ -231,6 +252,7 @@ class RecordingWriter:
             part=self._part,
             began=self._began,
             repeated=repeated,
+            again=again,
             interval=interval,
             sampling_since=since,
             lost_lines=lost,
