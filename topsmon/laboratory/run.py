@@ -16,11 +16,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from topsmon import events, interpreter
+from topsmon.device_probers import PROBES
 from topsmon.device_state import DeviceState
+from topsmon.diagnosis.observe import POLLER
+from topsmon.foreign_use import BUSY_GPU_RATIO, foreign_use, mark_shared
 from topsmon.laboratory import hasten
 from topsmon.laboratory.observed import Observed
 from topsmon.laboratory.progress import Pace, Progress
-from topsmon.session import BUSY_GPU_RATIO, POLLER, PROBES, foreign_use, mark_shared
 from topsmon.state import State
 from topsmon.workers import EXIT_NO_TORCH, EXIT_USAGE, RestartPolicy, Worker
 
@@ -72,13 +74,16 @@ class Outcome:
 
 @dataclass
 class _Device:
-    """One device of the run: its prober, its plan, what was seen of it."""
+    """One device of the run: its prober, its plan, what was seen of it.
+
+    The reading of its newest sample began after the monotonic time `asked_after`.
+    """
 
     plan: dict[str, float]
     prober: Worker | None = None
     finished: bool = False
     finished_at: float | None = None
-    read_at: float = float("-inf")
+    asked_after: float = float("-inf")
     refused: str = ""
     missing: str = ""
     samples: list[events.DeviceSample] = field(default_factory=list)
@@ -125,6 +130,7 @@ class Run:
             with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._over.wait(), self.options.limit_seconds)
             ticker.cancel()
+            self._tell(self._progress())
             await self._stop()
         if self._refusal is not None:
             raise UnknownDeviceError(self._refusal)
@@ -198,8 +204,9 @@ class Run:
         one, device = self._devices.get(sample.device), self.state.devices.get(sample.device)
         if one is None or device is None:
             return
+        if one.samples:
+            one.asked_after = one.samples[-1].monotonic
         one.samples.append(sample)
-        one.read_at = time.monotonic()
         if device.prober.measuring is not None:
             one.loaded.append(sample)
 
@@ -300,14 +307,15 @@ class Run:
         return settled and "nvml" in self.state.problems and not self._only_cpu()
 
     def _answers(self, key: str, one: _Device) -> bool:
-        """False while the driver has told nothing of a device since its work ended.
+        """False while the driver was not asked for a device, and answered, since its work ended.
 
-        A driver call that hangs shows only in the samples that do not come.
+        A driver call that hangs shows only in the samples that do not come; one that was read
+        before may come late.
         """
         device = self.state.devices.get(key)
         if device is None or device.condition != "ok" or not one.finished:
             return True
-        return one.read_at > max(one.finished_at or self._started, self._strike)
+        return one.asked_after > max(one.finished_at or self._started, self._strike)
 
     def _progress(self) -> Progress:
         plans = {key: one.plan for key, one in self._devices.items() if not one.refused}

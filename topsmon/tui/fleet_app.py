@@ -10,8 +10,9 @@ from textual.binding import Binding, BindingType
 
 from topsmon.fleet.state import FleetState
 from topsmon.fleet.trouble import outage_finding
-from topsmon.tui.app import Clock, TopsmonApp, real_clock
+from topsmon.tui.app import TopsmonApp
 from topsmon.tui.cells import left
+from topsmon.tui.drawn_app import Clock, real_clock
 from topsmon.tui.fleet.heat import HeatMap
 from topsmon.tui.fleet.spread import Spread
 from topsmon.tui.fleet.summary import FleetSummary
