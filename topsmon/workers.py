@@ -94,6 +94,7 @@ class Worker:
         self._policy = policy or RestartPolicy()
         self._on_start = on_start
         self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._ended_so = ""
         self._task: asyncio.Task[None] | None = None
         self._stopping = False
 
@@ -137,17 +138,18 @@ class Worker:
         endings = _Endings()
         while True:
             self._stderr.clear()
-            self._report("starting")
+            self._report("starting", self._ended_so)
             self.exit_code = code = await self._run_once()
             if self._stopping:
                 return
-            detail = _describe_end(code, self._stderr)
+            # Kept while the next child runs: whoever looks once a minute is told it too.
+            self._ended_so = _describe_end(code, self._stderr)
             if not self._may_restart(endings, code):
-                self._report("failed", detail)
+                self._report("failed", self._ended_so)
                 return
             endings.total += 1
             self.restarts = endings.total
-            self._report("restarted", detail)
+            self._report("restarted", self._ended_so)
             recent = len(endings.times)
             await asyncio.sleep(self._policy.first_pause_seconds * 2 ** (recent - 1))
 
@@ -173,7 +175,7 @@ class Worker:
             self._stderr.append(f"{self.command[0]}: {error.strerror or error}")
             return None
         self.process = process
-        self._report("running")
+        self._report("running", self._ended_so)
         if self._on_start is not None:
             self._on_start()
         errors = asyncio.create_task(self._read_errors(process))

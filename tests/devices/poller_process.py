@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from topsmon import events
 from topsmon.simulated import scenario, table
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Upper bound for what should take a moment; only a failing test waits this long."""
 
 Kind = TypeVar("Kind", bound=events.Event)

@@ -119,7 +119,7 @@ def test_no_second_call_goes_to_a_gpu_that_hangs(simulate: Simulate) -> None:
 
 
 def test_a_stall_that_ends_is_over(simulate: Simulate) -> None:
-    fault = {"call": "nvmlDeviceGetPowerUsage", "device": 0, "latency": 0.8, "start": 1, "count": 1}
+    fault = {"call": "nvmlDeviceGetPowerUsage", "device": 0, "latency": 2.0, "start": 1, "count": 1}
     poller = simulate(faulty(fault), stall_seconds=0.2)
     poller.sample(0)
     poller.clock(1.0)
@@ -157,7 +157,8 @@ def test_a_crash_in_the_library_ends_only_the_poller(simulate: Simulate) -> None
 def test_a_reloaded_driver_asks_for_a_new_process(simulate: Simulate) -> None:
     poller = simulate("driver-reload")
     key = poller.key(0)
-    poller.sample(0)
+    for index in range(2):  # the first GPU that meets it ends the poller
+        poller.sample(index)
     poller.clock(6.0)
     error = poller.wait(events.DeviceStatus, lambda status: status.condition == "error")
     assert "reloaded" in error.detail
@@ -168,7 +169,8 @@ def test_a_reloaded_driver_asks_for_a_new_process(simulate: Simulate) -> None:
 def test_an_upgrade_in_mid_run_is_named(simulate: Simulate) -> None:
     fault = {"call": "nvmlDevice*", "return": "LibRmVersionMismatch", "start": 1}
     poller = simulate(faulty(fault))
-    poller.sample(0)
+    for index in range(2):  # the first GPU that meets it ends the poller
+        poller.sample(index)
     poller.clock(1.0)
     error = poller.wait(events.DeviceStatus, lambda status: status.condition == "error")
     assert "driver library and kernel module differ" in error.detail

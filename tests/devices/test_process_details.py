@@ -27,7 +27,7 @@ def spawn() -> Iterator[Spawn]:
 
     def start(*arguments: bytes, **options: Any) -> subprocess.Popen[bytes]:
         started.append(subprocess.Popen(list(arguments), executable="/bin/sleep", **options))
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while not Path(f"/proc/{started[-1].pid}/comm").read_text().startswith("sleep"):
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -45,7 +45,7 @@ def details(pid: int, ticks: int | None = None, *before: str) -> dict[str, Any]:
         [*command, str(start_ticks(pid) if ticks is None else ticks)],
         capture_output=True,
         check=False,
-        timeout=20,
+        timeout=120,
     )
     if b"Permission denied" in done.stderr:
         pytest.skip("this Python may not be run by another user")

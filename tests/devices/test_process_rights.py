@@ -52,7 +52,7 @@ import msgspec
 from topsmon.devices.process_lists import Held, Key
 from topsmon.devices.process_lookup import Family
 from topsmon.devices.processes import ProcessTable
-table = ProcessTable(Family(pid=-1), patience=5.0)
+table = ProcessTable(Family(pid=-1), patience=60.0)
 held = {Key(int(pid)): Held(5) for pid in sys.argv[1:]}
 print(json.dumps([msgspec.to_builtins(one) for one in table.entries(held)]))
 """
@@ -73,7 +73,7 @@ def test_a_hidden_process_of_another_user_keeps_its_row(hidepid: int) -> None:
         [*separate, "sh", "-c", script, "sh", sys.executable, "-c", LOOK],
         capture_output=True,
         check=False,
-        timeout=30,
+        timeout=120,
     )
     if b"Permission denied" in done.stderr and not done.stdout:
         pytest.skip("this Python may not be run by another user")
@@ -89,11 +89,11 @@ def test_a_user_without_an_entry_is_a_number() -> None:
     needs("setpriv", f"--reuid={UNKNOWN_USER}")
     with subprocess.Popen(["setpriv", f"--reuid={UNKNOWN_USER}", "sleep", "600"]) as process:
         try:
-            deadline = time.monotonic() + 5
+            deadline = time.monotonic() + 60
             while Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-            assert entry(ProcessTable(NOBODY, patience=5.0), process.pid).user == str(UNKNOWN_USER)
+            assert entry(ProcessTable(NOBODY, patience=60.0), process.pid).user == str(UNKNOWN_USER)
         finally:
             process.kill()
 
@@ -106,15 +106,16 @@ def test_a_slow_name_service_holds_up_nobody(
     release = threading.Event()
 
     def slow(uid: int) -> SimpleNamespace:
-        release.wait(10)
+        release.wait(60)
         return SimpleNamespace(pw_name="ada")
 
     monkeypatch.setattr(pwd, "getpwuid", slow)
     table = ProcessTable(NOBODY, patience=0.5)
-    first = entry(table, sleeper.pid)
+    deadline = time.monotonic() + 60
+    while (first := entry(table, sleeper.pid)).name is None:
+        assert time.monotonic() < deadline
     assert (first.name, first.user) == ("sleep", str(os.getuid()))
     release.set()
-    deadline = time.monotonic() + 5
     while entry(table, sleeper.pid).user != "ada":
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -129,14 +130,14 @@ def test_one_locked_process_keeps_no_other_waiting(
 
     def describe(pid: int, family: Family, *, foreign: bool) -> process_lookup.Details | None:
         if pid == locked:
-            release.wait(20)
+            release.wait(60)
         return prompt(pid, family, foreign=foreign)
 
     monkeypatch.setattr(process_lookup, "describe", describe)
     monkeypatch.setattr(background, "STUCK_SECONDS", 0.05)
     table = ProcessTable(NOBODY, patience=0.1)
     assert entry(table, locked).name is None
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while entry(table, sleeper.pid).name != "sleep":
         assert time.monotonic() < deadline
     release.set()
@@ -144,7 +145,7 @@ def test_one_locked_process_keeps_no_other_waiting(
 
 def test_stuck_threads_are_few() -> None:
     release = threading.Event()
-    questions: Background[int, bool] = Background(lambda _: release.wait(20), "stuck")
+    questions: Background[int, bool] = Background(lambda _: release.wait(60), "stuck")
     before = threading.active_count()
     for key in range(3 * background.MOST_THREADS):
         questions._working = [since and 0.0 for since in questions._working]  # stuck for long
@@ -152,7 +153,7 @@ def test_stuck_threads_are_few() -> None:
         time.sleep(0.005)
     assert threading.active_count() - before <= background.MOST_THREADS
     release.set()
-    assert questions.get([0], 5.0) == {0: True}
+    assert questions.get([0], 60.0) == {0: True}
 
 
 def test_processes_that_end_while_they_are_read_do_no_harm() -> None:
@@ -195,7 +196,7 @@ def test_a_foreign_pid_is_not_looked_up(
     def forbidden(*_: object) -> None:
         raise AssertionError("a PID of another namespace must not be touched")
 
-    table = ProcessTable(NOBODY, patience=5.0, foreign_pids=True)
+    table = ProcessTable(NOBODY, patience=60.0, foreign_pids=True)
     with monkeypatch.context() as patched:
         patched.setattr(process_lookup.psutil, "Process", forbidden)
         patched.setattr(process_lookup.os, "kill", forbidden)
@@ -210,7 +211,7 @@ def test_a_new_parent_is_noticed() -> None:
         "print(child.pid, flush=True); sys.stdin.read()"
     )
     now = 0.0
-    table = ProcessTable(NOBODY, patience=5.0, clock=lambda: now)
+    table = ProcessTable(NOBODY, patience=60.0, clock=lambda: now)
     with subprocess.Popen(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as parent:

@@ -31,7 +31,7 @@ def test_term_comes_first() -> None:
 @pytest.mark.parametrize("name", ["TERM", "INT", "KILL", "HUP"])
 def test_a_signal_ends_the_process(sleeper: subprocess.Popen[bytes], name: str) -> None:
     assert send(sleeper.pid, start_ticks(sleeper.pid), name) is None
-    assert sleeper.wait(5) == -getattr(signal, f"SIG{name}")
+    assert sleeper.wait(60) == -getattr(signal, f"SIG{name}")
 
 
 def state_of(pid: int) -> str:
@@ -41,7 +41,7 @@ def state_of(pid: int) -> str:
 def test_stop_and_cont(sleeper: subprocess.Popen[bytes]) -> None:
     for name, states in (("STOP", "T"), ("CONT", "SR")):
         assert send(sleeper.pid, start_ticks(sleeper.pid), name) is None
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while state_of(sleeper.pid) not in states:
             assert time.monotonic() < deadline
             time.sleep(0.005)
@@ -91,7 +91,7 @@ def test_a_kernel_without_handles_will_do(
     assert ticks is not None
     assert "another process" in (send(sleeper.pid, ticks + 1, "TERM") or "")
     assert send(sleeper.pid, ticks, "TERM") is None
-    assert sleeper.wait(5) == -signal.SIGTERM
+    assert sleeper.wait(60) == -signal.SIGTERM
 
 
 @pytest.mark.real

@@ -35,7 +35,7 @@ def spawn() -> Iterator[Spawn]:
     def start(*arguments: bytes, executable: str | None = None) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(list(arguments), executable=executable)
         started.append(process)
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:  # until exec has replaced the fork of this process
             if Path(f"/proc/{process.pid}/cmdline").read_bytes().startswith(arguments[0]):
                 break
@@ -98,7 +98,7 @@ def test_what_is_known_of_a_process(spawn: Spawn) -> None:
     status = Path(f"/proc/{process.pid}/status").read_text()
     resident = next(line for line in status.splitlines() if line.startswith("VmRSS"))
     assert entry.host_memory_bytes == int(resident.split()[1]) * 1024
-    assert entry.started == pytest.approx(time.time(), abs=5)
+    assert entry.started == pytest.approx(time.time(), abs=60)
     assert entry.ancestors[0].pid == os.getpid()
     assert entry == events.ProcessEntry(
         pid=process.pid,
@@ -191,7 +191,7 @@ def test_a_slow_lookup_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
     prompt = process_lookup.describe
 
     def slow(pid: int, family: Family, *, foreign: bool) -> Details | None:
-        release.wait(10)
+        release.wait(60)
         return prompt(pid, family, foreign=foreign)
 
     monkeypatch.setattr(process_lookup, "describe", slow)
@@ -199,7 +199,7 @@ def test_a_slow_lookup_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
     assert lookup.details([os.getpid()], 0.02) == {os.getpid(): None}
     assert not release.is_set()
     release.set()
-    details = lookup.details([os.getpid()], 5.0)[os.getpid()]
+    details = lookup.details([os.getpid()], 60.0)[os.getpid()]
     assert details is not None
     assert details.command
 

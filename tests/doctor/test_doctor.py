@@ -42,6 +42,22 @@ def topsmon_doctor(*options: str, **environment: str) -> tuple[int, dict[str, li
     return done.returncode, found
 
 
+def answering(tmp_path: Path, answer: str, code: int = 0) -> str:
+    """A stand-in for a Python, with no torch to load: it says that it has one, then answers."""
+    script = tmp_path / "python"
+    script.write_text(
+        "#!/bin/sh\n"
+        "case \"$2\" in *find_spec*) echo 'torch is here'; exit 0;; esac\n"
+        f"{answer}\n"
+        f"exit {code}\n"
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+WORKING = 'echo \'{"version":"2.13.0","python":"3.11.7","cuda":null,"devices":0}\''
+
+
 def patient(*collected: events.Event, **fields: object) -> Patient:
     state = State()
     for event in collected:
@@ -65,9 +81,9 @@ def host(**fields: object) -> events.Host:
     ],
 )
 def test_a_driver_that_does_not_work_is_named_with_its_remedy(
-    scenario: str, state: str, words: str
+    scenario: str, state: str, words: str, tmp_path: Path
 ) -> None:
-    code, found = topsmon_doctor("--simulate", scenario)
+    code, found = topsmon_doctor("--simulate", scenario, "--python", answering(tmp_path, WORKING))
     (driver,) = found["driver"]
     assert driver["state"] == state
     assert words in driver["finding"]
@@ -76,15 +92,16 @@ def test_a_driver_that_does_not_work_is_named_with_its_remedy(
 
 
 @pytest.mark.real
-def test_a_working_driver_has_one_result_a_gpu() -> None:
-    _, found = topsmon_doctor("--simulate", "h100-8")
+def test_a_working_driver_has_one_result_a_gpu(tmp_path: Path) -> None:
+    _, found = topsmon_doctor("--simulate", "h100-8", "--python", answering(tmp_path, WORKING))
     assert found["driver"][0]["state"] == "ok"
     assert [found[f"gpu-{index}"][0]["state"] for index in range(8)] == ["ok"] * 8
 
 
 @pytest.mark.real
-def test_a_poor_terminal_is_a_limit_not_a_failure() -> None:
-    code, found = topsmon_doctor(TERM="dumb", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
+def test_a_poor_terminal_is_a_limit_not_a_failure(tmp_path: Path) -> None:
+    poor = {"TERM": "dumb", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    code, found = topsmon_doctor("--python", answering(tmp_path, WORKING), **poor)
     assert code == 1
     assert "TERM is dumb" in found["terminal"][0]["finding"]
     assert found["encoding"][0]["state"] == "warn"
@@ -105,19 +122,6 @@ def test_a_python_without_torch_measures_nothing(tmp_path: Path) -> None:
     (result,) = measuring.torch(patient(python=str(bare)))
     assert result.state == "warn"
     assert "pip install torch" in result.remedy
-
-
-def answering(tmp_path: Path, answer: str, code: int = 0) -> str:
-    """A stand-in for a Python: it says that it has torch, then answers."""
-    script = tmp_path / "python"
-    script.write_text(
-        "#!/bin/sh\n"
-        "case \"$2\" in *find_spec*) echo 'torch is here'; exit 0;; esac\n"
-        f"{answer}\n"
-        f"exit {code}\n"
-    )
-    script.chmod(0o755)
-    return str(script)
 
 
 GPU = events.Device(**STAMP, device="GPU-1", kind="gpu", index=0, name="NVIDIA A10")

@@ -54,7 +54,7 @@ class Simulation:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
             check=False,
         )
 
@@ -70,7 +70,7 @@ class Simulation:
             env=self.environment,
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=120,
             check=False,
         )
         assert done.returncode == 0, done.stderr

@@ -19,7 +19,7 @@ def measure(simulation, name: str, index: int, plan: str) -> list[events.AnyEven
     decoder = events.LineDecoder()
     found = [decoder.decode(line) for line in process.stdout]
     guard.cancel()
-    assert process.wait(timeout=5) == 0
+    assert process.wait(timeout=60) == 0
     assert None not in found
     return found
 

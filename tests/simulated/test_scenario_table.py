@@ -92,17 +92,27 @@ def take_snapshot(name: str, builds: Path, environment: dict[str, str]) -> Snaps
 # The live screen ----------------------------------------------------------------------------------
 
 
-def watch_all(builds: Path, folder: Path) -> dict[str, Seen]:
-    """Every scenario that can be watched without time passing."""
-    found = {}
+def watch_all(
+    builds: Path, folder: Path, environment: dict[str, str]
+) -> tuple[dict[str, Seen], dict[str, Snapshot]]:
+    """Every scenario that can be watched without time passing; and a snapshot of each."""
+    found, taken = {}, {}
     with subprocess.Popen(
         [sys.executable, str(FOLDER / "watch_scenario.py")],
+        env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
     ) as child:
-        assert child.stdin is not None
-        assert child.stdout is not None
+
+        def asked(variables: dict[str, str], place: Path, seconds: int | None) -> int:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            request = {"variables": variables, "folder": str(place), "seconds": seconds}
+            child.stdin.write(f"{json.dumps(request)}\n")
+            child.stdin.flush()
+            return int(child.stdout.readline())
+
         for name in WATCHED:
             place = folder / name
             place.mkdir()
@@ -113,14 +123,16 @@ def watch_all(builds: Path, folder: Path) -> dict[str, Seen]:
                 "TOPSMON_SIMULATED_CLOCK": str(place / "clock"),
                 "TOPSMON_SIMULATED_LOG": str(place / "log"),
             }
-            request = {"variables": variables, "folder": str(place), "seconds": WATCH_SECONDS}
-            child.stdin.write(f"{json.dumps(request)}\n")
-            child.stdin.flush()
-            code = child.stdout.readline().strip()
-            assert code == "0", f"{name}: {(place / 'errors').read_text()}"
+            code = asked(variables, place, WATCH_SECONDS)
+            assert code == 0, f"{name}: {(place / 'errors').read_text()}"
             found[name] = Seen(**json.loads((place / "seen.json").read_text()))
+            code = asked(prepare(name, builds, one_look=True), place, None)
+            document = (place / "once.json").read_text()
+            assert document, f"{name}: {code} {(place / 'errors').read_text()}"
+            taken[name] = Snapshot(json.loads(document), code)
+        assert child.stdin is not None
         child.stdin.close()
-    return found
+    return found, taken
 
 
 async def watch_real(name: str, builds: Path, folder: Path) -> Seen:
@@ -194,16 +206,19 @@ def watch_all_real(builds: Path, folder: Path) -> dict[str, Seen]:
 
 @pytest.fixture(scope="module")
 def everything(tmp_path_factory: pytest.TempPathFactory, builds: Path) -> Iterator[Everything]:
-    """All scenarios, once, at the same time: most of them only wait."""
+    """All scenarios, once, at the same time: most of them only wait.
+
+    A snapshot of a driver that does not work as it should is taken by a process of its own.
+    """
     folder = tmp_path_factory.mktemp("scenarios")
     homes = {name: str(folder) for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR")}
     environment = {**os.environ, **homes}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     with ThreadPoolExecutor(SNAPSHOTS_AT_ONCE + 1) as pool:
         real = pool.submit(watch_all_real, builds, folder)
-        taken = {name: pool.submit(take_snapshot, name, builds, environment) for name in TABLE}
-        watched = watch_all(builds, folder)
-        snapshots = {name: future.result() for name, future in taken.items()}
+        taken = {name: pool.submit(take_snapshot, name, builds, environment) for name in REAL}
+        watched, snapshots = watch_all(builds, folder, environment)
+        snapshots |= {name: future.result() for name, future in taken.items()}
         logs = {name: folder / name / "log" for name in REAL}
         yield Everything({**watched, **real.result()}, snapshots, logs)
 

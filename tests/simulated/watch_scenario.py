@@ -1,9 +1,10 @@
-"""Watches scenarios as the live screen does, at scenario times: no time passes.
+"""Watches scenarios as the live screen does, at scenario times: no time passes; or takes snapshots.
 
 Each line of input is a request, carried out in a fork of its own, since a driver library stays
 loaded: `variables` of the environment, `folder` for the files `seen.json` and `errors`, `seconds`
-to watch at 1 Hz. All GPUs are read through the real nvidia-ml-py and folded into one state. The
-fork's exit code is the answer.
+to watch at 1 Hz. All GPUs are read through the real nvidia-ml-py and folded into one state. Without
+`seconds` it is `topsmon --once --json`, and what that prints is the file `once.json`. The fork's
+exit code is the answer.
 """
 
 from __future__ import annotations
@@ -19,11 +20,13 @@ from typing import Any
 import msgspec
 import pynvml  # noqa: F401 - once for all forks
 
-from topsmon import ceilings, events
-from topsmon.devices import host, nvml, startup
+from topsmon import ceilings, cli, events
+from topsmon.cli import screen  # noqa: F401 - this too, and the next two
+from topsmon.devices import host, nvml, poller, startup  # noqa: F401
 from topsmon.devices.gpu import Gpu
 from topsmon.devices.processes import Family, ProcessTable
 from topsmon.diagnosis import bound, device_word, diagnose
+from topsmon.report import once  # noqa: F401
 from topsmon.simulated import table
 from topsmon.state import State
 from topsmon.tui.device_rows import arrange
@@ -154,6 +157,9 @@ def carry_out(request: dict[str, Any]) -> int:
     library = os.environ["LD_LIBRARY_PATH"].partition(os.pathsep)[0]
     ctypes.CDLL(str(Path(library) / startup.LIBRARY))
     try:
+        if request["seconds"] is None:
+            os.dup2(os.open(folder / "once.json", os.O_WRONLY | os.O_CREAT), 1)
+            return cli.run(["--once", "--json"])
         watcher = Watcher()
         watcher.watch(request["seconds"])
         (folder / "seen.json").write_text(json.dumps(watcher.report()))

@@ -14,8 +14,10 @@ from topsmon.diagnosis.words import board, lspci_address, number
 from topsmon.units import binary_bytes, plain
 
 NVML = "nvml"
-STALLED = "nvml-stalled"
-"""A quick check has no time to tell a slow start from a driver that hangs."""
+UNSETTLED = frozenset({"nvml-stalled", "nvml-crashed", "nvml-ended"})
+"""One quick look cannot tell a slow start from a driver that hangs, nor one crash from many."""
+CRASHED_ONCE = "driver-crashed"
+"""The library crashed, and all GPUs were read in a second try."""
 TORCH_DIFFERS = 0.05
 """torch counts memory without the driver's share; more apart than this is another device."""
 BUSY_ENOUGH = 0.5
@@ -25,10 +27,12 @@ def judge_driver(context: Context) -> events.CheckResult | None:
     """The driver library and its kernel module work."""
     state = context.state
     for finding in driver.driver_problem(state, context.moment.monotonic):
+        if finding.code == CRASHED_ONCE:
+            return context.result("WARN", cause=finding.title, remedy=finding.remedy)
         if not finding.code.startswith(f"{NVML}-"):
             continue
         told = {"cause": finding.title, "remedy": finding.remedy}
-        late = context.seen.quick and finding.code == STALLED
+        late = context.seen.quick and finding.code in UNSETTLED
         if finding.severity == "fail" and not late:
             return context.result("FAIL", **told)
         if finding.severity == "info":

@@ -21,8 +21,10 @@ def command(common: Common, interval: float | None, gpu: bool, until_stdin_close
         code = play(plan, interval or common.interval, until_stdin_closes=until_stdin_closes)
         raise click.exceptions.Exit(code)
     enter_simulation(common)
-    from topsmon.devices import poller
+    from topsmon.devices import crashes, poller
 
+    if gpu and not until_stdin_closes:
+        gpu = crashes.go_on_in_child()
     try:
         code = poller.run(
             interval or common.interval,

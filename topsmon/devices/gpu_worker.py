@@ -41,6 +41,7 @@ class Setting:
     `search_seconds`, a driver that does not start tried again every `retry_seconds`, GPUs that all
     sleep are looked at every `asleep_seconds`. `claims` maps the UUID of each GPU to the index of
     the worker that has it: when a GPU leaves, the driver may give its index to another one.
+    `only_index` is the one GPU to read, None for all.
     """
 
     emit: Callable[[events.AnyEvent], None]
@@ -49,6 +50,7 @@ class Setting:
     facts: HostFacts
     table: ProcessTable
     once: bool = False
+    only_index: int | None = None
     stall_seconds: float = 5.0
     search_seconds: float = 10.0
     retry_seconds: float = 10.0

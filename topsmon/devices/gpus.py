@@ -6,6 +6,7 @@ import dataclasses
 import os
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
 class Gpus:
     """All GPUs of this machine. Everything but `_start` runs in the poller's main thread."""
 
-    def __init__(self, setting: Setting, host_event: events.Host) -> None:
+    def __init__(
+        self,
+        setting: Setting,
+        host_event: events.Host,
+        counted: Callable[[int], None] | None = None,
+    ) -> None:
+        """`counted` is told the number of GPUs before any of them is asked for anything."""
         self.workers: list[GpuWorker] = []
         self.thread = threading.Thread(target=self._run, name="driver", daemon=True)
         self._setting = setting
@@ -34,6 +41,7 @@ class Gpus:
         self._checked = False
         self._sleepers: set[int] = set()
         self._xids: XidEvents | None = None
+        self._counted = counted
 
     @property
     def threads(self) -> list[threading.Thread]:
@@ -42,6 +50,12 @@ class Gpus:
         if self._xids is not None:
             threads.append(self._xids.thread)
         return [thread for thread in threads if thread.is_alive()]
+
+    def join(self, deadline: float) -> None:
+        """Wait for the threads to end, until the monotonic time `deadline` at the most."""
+        self.thread.join(max(0.0, deadline - time.monotonic()))
+        for thread in self.threads:  # some only run since the first has ended
+            thread.join(max(0.0, deadline - time.monotonic()))
 
     # The driver's thread --------------------------------------------------------------------------
 
@@ -145,6 +159,8 @@ class Gpus:
             self._tell(startup.no_gpu())
             return None
         self._clear_problem()
+        if self._counted is not None:
+            self._counted(count)
         self._setting = dataclasses.replace(
             self._setting, selection=self._setting.selection.within(count)
         )
@@ -162,6 +178,7 @@ class Gpus:
                 xids=self._xids,
             )
             for index in range(count)
+            if self._setting.only_index in {None, index}
         ]
         for worker in workers:
             worker.thread.start()

@@ -97,5 +97,10 @@ def become_child() -> None:
     """End with the parent, even one that is killed; leave Ctrl-C to it."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """Have the kernel end this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

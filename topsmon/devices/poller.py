@@ -2,7 +2,8 @@
 
 `run` is what `topsmon stream` does, as a child of the screen or by hand; `snapshot` reads
 everything once. The main thread never calls the driver: a library that hangs while it starts, or
-one GPU that hangs later, costs a daemon thread and is reported.
+one GPU that hangs later, costs a daemon thread and is reported. A library that crashes costs the
+process of `run`, but not that of `snapshot`.
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from topsmon import __version__, ceilings, events
-from topsmon.devices import host, pipes
+from topsmon.devices import gpu_snapshot, host, pipes
 from topsmon.devices.cpu import KEY as CPU
 from topsmon.devices.cpu import CpuMonitor
 from topsmon.devices.gpu_worker import Setting
@@ -30,8 +31,6 @@ FIRST_WINDOW_SECONDS = 0.25
 SNAPSHOT_WINDOW_SECONDS = 0.06
 """The same for a snapshot: a few of the 10 ms ticks in which the kernel counts."""
 WATCHDOG_SECONDS = 0.5
-CALL_SECONDS = 0.5
-"""A driver that needs longer for one call is not taken for one that answers slowly."""
 END_SECONDS = 0.05
 """Grace for threads at the end; one that is stuck in the driver is not waited for."""
 INTERRUPTED = 130
@@ -44,7 +43,7 @@ class Poller:
         self._setting = setting
         self._wants_cpu = setting.selection.wants_cpu()
         facts = setting.facts
-        self._host = events.Host(
+        self.host = events.Host(
             **stamp(facts.hostname),
             hostname=facts.hostname,
             system=facts.system,
@@ -56,7 +55,7 @@ class Poller:
         )
         self._cpu = CpuMonitor(facts, setting.table, setting.root)
         wants_gpus = gpu and setting.selection.wants_gpus()
-        self._gpus = Gpus(setting, self._host) if wants_gpus else None
+        self._gpus = Gpus(setting, self.host) if wants_gpus else None
         self._runs = Following(facts.hostname)
 
     def begin(self) -> None:
@@ -72,7 +71,7 @@ class Poller:
                 simulated=os.environ.get("TOPSMON_SIMULATED"),
             )
         )
-        emit(self._host)
+        emit(self.host)
         if self._gpus is not None:
             self._gpus.thread.start()
         if self._wants_cpu:
@@ -119,28 +118,18 @@ class Poller:
                 self._gpus.check_selection()
         return pace.code or 0
 
-    def read_once(self, deadline: float, last: float) -> None:
-        """Emit everything once, by the monotonic time `deadline`. ValueError as in `serve`.
-
-        A driver that is slow, but answers, is waited for until `last`.
-        """
+    def read_once(self) -> None:
+        """Emit the host's and the CPU's readings once."""
         self.begin()
         time.sleep(SNAPSHOT_WINDOW_SECONDS)
         self.tick()
-        if self._gpus is not None:
-            _join([self._gpus.thread], deadline)
-            _join(self._gpus.threads, deadline)
-            while time.monotonic() < last and self._gpus.answering(CALL_SECONDS):
-                _join(self._gpus.threads, min(last, time.monotonic() + CALL_SECONDS / 10))
-            self._gpus.check(0.0)
-            self._gpus.check_selection()
 
     def end(self) -> bool:
         """Tell the threads to end; True if all have within a moment."""
         self._setting.pace.leave(0)
         if self._gpus is None:
             return True
-        _join(self._gpus.threads, time.monotonic() + END_SECONDS)
+        self._gpus.join(time.monotonic() + END_SECONDS)
         return not self._gpus.threads
 
 
@@ -187,17 +176,25 @@ def snapshot(
     """Read everything once within `deadline_seconds`; return it as events, identities first.
 
     A driver that is slow, but answers, is given `patience_seconds` more. What does not answer in
-    time is reported as stalled, and left alone in a daemon thread.
+    time is reported as stalled. The GPUs are read in a forked child: a driver library that crashes
+    costs no more than what it had not told by then.
     ValueError where `only` names a device that is not here.
     """
     collected: list[events.AnyEvent] = []
     setting = _setting(
         collected.append, Pace(1.0), only, only_visible=only_visible, child=False, once=True
     )
-    poller = Poller(setting)
+    poller = Poller(setting, gpu=False)
     deadline = time.monotonic() + deadline_seconds
-    poller.read_once(deadline, deadline + patience_seconds)
-    setting.pace.leave(0)
+    if setting.selection.wants_gpus():
+        # Before anything else, so that no thread of ours runs yet.
+        with gpu_snapshot.reading(
+            setting, poller.host, deadline, deadline + patience_seconds
+        ) as gpus:
+            poller.read_once()
+            collected += gpus.collected()
+    else:
+        poller.read_once()
     return sorted(collected, key=_rank)
 
 
@@ -237,8 +234,3 @@ def _setting(
         ),
         once=once,
     )
-
-
-def _join(threads: Iterable[threading.Thread], deadline: float) -> None:
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))

@@ -178,6 +178,34 @@ def not_answering(function: str, seconds: float) -> Trouble:
     )
 
 
+def crashed(how: str, cost: str) -> Trouble:
+    """The words for a library that crashes: by what signal, in what function, at what cost."""
+    return Trouble(
+        "crashed",
+        f"The NVIDIA driver library crashed ({how}): {cost}.",
+        "See the kernel log (dmesg | grep -iE 'nvrm|xid') and topsmon doctor; if it stays, "
+        "reinstall the NVIDIA driver.",
+    )
+
+
+def ended(how: str, cost: str) -> Trouble:
+    """The words for a process that reads the GPUs and ends early, by itself or from outside."""
+    return Trouble(
+        "ended",
+        f"The process that reads the GPUs ended early ({how}): {cost}.",
+        "Try again; SIGKILL is mostly the kernel, out of memory: see dmesg.",
+    )
+
+
+def not_started(reason: str) -> Trouble:
+    """The words for a system that gives no process to read the GPUs in."""
+    return Trouble(
+        "no-process",
+        f"No process can be started to read the GPUs: {reason}.",
+        "Raise the limit on processes (ulimit -u, the container's pids limit), or end some.",
+    )
+
+
 def module_version(proc: Path = Path("/proc")) -> str | None:
     """Return the version of the loaded kernel module, None if there is none to be seen."""
     for path in (proc / "driver/nvidia/version", Path("/sys/module/nvidia/version")):

@@ -10,6 +10,7 @@ import argparse
 import contextlib
 import ctypes
 import datetime as dt
+import gc
 import inspect
 import json
 import os
@@ -85,11 +86,15 @@ def main(arguments: Sequence[str]) -> NoReturn:
     _end_with_the_parent(options.until_stdin_closes)
     os.environ.update(place.variables())
     warnings.simplefilter("ignore")
+    gc.disable()  # it would look through all that torch loads, again and again
     try:
         import torch.distributed as dist
     except Exception as error:  # noqa: BLE001  an installation can be broken in any way
         print(f"topsmon rank: {sys.executable} cannot load torch: {error}", file=sys.stderr)
         sys.exit(EXIT_NO_TORCH)
+    finally:
+        gc.freeze()
+        gc.enable()
     if not dist.is_available():
         print("topsmon rank: this torch is built without torch.distributed", file=sys.stderr)
         sys.exit(EXIT_NO_TORCH)

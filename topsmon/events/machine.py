@@ -319,7 +319,10 @@ class Processes(Event, frozen=True, kw_only=True, tag="processes"):
 
 
 class Worker(Event, frozen=True, kw_only=True, tag="worker"):
-    """A change in one of our own child processes ("poller", "prober GPU-...")."""
+    """A change in one of our own child processes ("poller", "prober GPU-...").
+
+    `detail` says how its last run ended, also while the next one starts and runs; empty before.
+    """
 
     worker: str
     condition: WorkerCondition

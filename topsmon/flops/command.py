@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import gc
 import json
 import logging
 import sys
@@ -80,12 +81,18 @@ def main(arguments: Sequence[str], output: BinaryIO | None = None) -> int:
 def _count(options: argparse.Namespace) -> bytes:
     inputs = [parse_input(text) for text in options.input]
     dtype = None if options.dtype is None else parse_dtype(options.dtype)
+    gc.disable()  # it would look through all that torch loads, again and again
     try:
+        import torch._dynamo.config  # noqa: F401  what fake tensors import by themselves
+
         from . import counting, document, model
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
         raise CountError(f"this interpreter has no torch ({sys.executable})") from error
+    finally:
+        gc.freeze()
+        gc.enable()
     if not options.debug:
         # It prints a traceback for every module that does not fit its inputs.
         logging.getLogger("torch._subclasses.fake_tensor").setLevel(logging.CRITICAL + 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
@@ -129,11 +130,15 @@ def _measure(options: argparse.Namespace, writer: Writer, control: Control) -> i
     # Before torch looks: the prober of a GPU sees no other, that of the CPU none.
     os.environ["CUDA_VISIBLE_DEVICES"] = "" if options.device == "cpu" else options.device
     warnings.simplefilter("ignore")
+    gc.disable()  # it would look through all that torch loads, again and again
     try:
         import torch
     except Exception as error:  # noqa: BLE001 - an installation can be broken in any way
         _complain(f"{sys.executable} cannot load torch: {verdict.in_one_line(error)}")
         return EXIT_NO_TORCH
+    finally:
+        gc.freeze()
+        gc.enable()
     from . import bursts, devices
 
     control.wait_while_paused(lambda reason: writer.emit("prober-idle", reason=reason))

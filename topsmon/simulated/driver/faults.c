@@ -47,8 +47,8 @@ int strike(const char *call, int device)
     int code = SUCCESS;
     double latency = 0;
     bool hang = false, crash = false;
-    double now = scenario_time();
     pthread_mutex_lock(&store_lock);
+    double now = store_fault_count > 0 ? scenario_time() : 0;
     for (int i = 0; i < store_fault_count; i++) {
         struct fault *fault = &store_faults[i];
         if (!strikes(fault, call, device, now))

@@ -130,9 +130,22 @@ bool number_at(int index, const char *field, double time, double *value)
     return found != NULL;
 }
 
+/* The clock is a file: a constant does without it. */
+static double evaluate_now(const struct number_field *field)
+{
+    if (field->length == 1 && field->tokens[0].operator == PUSH)
+        return field->tokens[0].value;
+    return evaluate(field, scenario_time());
+}
+
 bool number(int index, const char *field, double *value)
 {
-    return number_at(index, field, scenario_time(), value);
+    pthread_mutex_lock(&store_lock);
+    const struct number_field *found = find_number(stored_device(index), field);
+    if (found)
+        *value = evaluate_now(found);
+    pthread_mutex_unlock(&store_lock);
+    return found != NULL;
 }
 
 bool part_number(int index, const char *field, unsigned part, double *value)
@@ -165,7 +178,7 @@ static bool is_present(int index)
 {
     const struct device *device = stored_device(index);
     const struct number_field *present = find_number(device, "present");
-    return device && (!present || evaluate(present, scenario_time()) != 0);
+    return device && (!present || evaluate_now(present) != 0);
 }
 
 int nth_device(int nth)
@@ -210,7 +223,7 @@ int find_instance(int parent, unsigned gpu_instance)
         const struct device *device = stored_device(index);
         const struct number_field *id = find_number(device, "gpu_instance");
         if (device && device->parent == parent && id && is_present(index) &&
-            evaluate(id, scenario_time()) == gpu_instance)
+            evaluate_now(id) == gpu_instance)
             found = index;
     }
     pthread_mutex_unlock(&store_lock);
