@@ -38,7 +38,7 @@ class Listener:
         return [event.condition for event in self.events if isinstance(event, events.Worker)]
 
     async def until(self, holds: Callable[[], bool]) -> None:
-        async with asyncio.timeout(10) if sys.version_info >= (3, 11) else _no_limit():
+        async with asyncio.timeout(60) if sys.version_info >= (3, 11) else _no_limit():
             while not holds():
                 await asyncio.sleep(0.005)
 
@@ -70,7 +70,7 @@ async def test_events_come_in_and_commands_go_out() -> None:
     assert isinstance(idle, events.ProberIdle)
     assert idle.reason == "a\nb"
     await child.stop()
-    assert child.pid is None
+    await listener.until(lambda: child.pid is None)
     assert listener.conditions() == ["starting", "running"]
 
 
@@ -100,6 +100,9 @@ async def test_a_crash_is_reported_and_the_child_started_again() -> None:
     assert isinstance(restarted[0], events.Worker)
     assert restarted[0].restarts == 1
     assert "SIGKILL" in restarted[0].detail
+    last = listener.of(events.Worker)[-1]
+    assert isinstance(last, events.Worker)
+    assert (last.condition, last.detail) == ("running", restarted[0].detail)
     await child.stop()
 
 
@@ -176,7 +179,7 @@ async def test_a_child_sees_its_input_end_when_its_parent_is_killed(tmp_path: Pa
         f"sys.stdin.read()\nopen({str(marker)!r}, 'w').close()\n"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", parent, script)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while not (tmp_path / "started").exists() and time.monotonic() < deadline:
         await asyncio.sleep(0.01)
     process.kill()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -18,9 +19,18 @@ async def test_results_and_errors_come_back() -> None:
 
 
 async def test_a_call_that_is_given_up_does_no_harm() -> None:
+    go_on, threads = threading.Event(), []
+
+    def call() -> None:
+        threads.append(threading.current_thread())
+        go_on.wait(60)
+
     with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(aside(__import__("time").sleep, 0.1), 0.01)
-    await asyncio.sleep(0.2)
+        await asyncio.wait_for(aside(call), 0.01)
+    go_on.set()
+    while not threads or threads[0].is_alive():
+        await asyncio.sleep(0.01)
+    assert await aside(divmod, 7, 2) == (3, 1)
 
 
 @pytest.mark.real

@@ -46,7 +46,7 @@ def get(url: str, context: ssl.SSLContext | None = None, **headers: str) -> tupl
         url, headers={k.replace("_", "-"): v for k, v in headers.items()}
     )
     try:
-        with urllib.request.urlopen(request, timeout=5, context=context) as response:
+        with urllib.request.urlopen(request, timeout=60, context=context) as response:
             return response.status, response.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -71,7 +71,7 @@ def test_metrics_are_at_their_usual_path_and_nowhere_else() -> None:
 def test_head_is_answered_without_a_body() -> None:
     with serving() as opened:
         request = urllib.request.Request(opened.url, method="HEAD")
-        with urllib.request.urlopen(request, timeout=5) as response:
+        with urllib.request.urlopen(request, timeout=60) as response:
             assert response.status == 200
             assert response.headers["Content-Type"].startswith("text/plain")
             assert response.read() == b""
@@ -168,7 +168,7 @@ def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(server, "MOST_CLIENTS", 2)
     with serving() as opened, contextlib.ExitStack() as stack:
         idle = [stack.enter_context(socket.create_connection(opened.address)) for _ in range(3)]
-        idle[2].settimeout(5)
+        idle[2].settimeout(60)
         assert idle[2].recv(1) == b""
         idle[0].settimeout(0.05)
         with pytest.raises(TimeoutError):

@@ -180,7 +180,7 @@ def test_a_server_that_does_not_answer() -> None:
     go_on = threading.Event()
 
     def how(asked: Asked) -> None:
-        go_on.wait(10)
+        go_on.wait(60)
 
     with answering(how) as place:
         with pytest.raises(QueryError, match="no answer in time"):
@@ -197,9 +197,13 @@ def test_an_answer_that_trickles_is_given_up() -> None:
             file.write(b" ")
 
     with answering(how) as place:
-        with pytest.raises(QueryError, match="no whole answer within"):
-            Server(f"http://{place}", timeout=0.3).instant("up")
+        for timeout in (0.3, 3.0, 20.0):  # the answer has begun by then
+            with pytest.raises(QueryError) as given_up:
+                Server(f"http://{place}", timeout=timeout).instant("up")
+            if "no whole answer" in str(given_up.value):
+                break
         stop.set()
+    assert "no whole answer within" in str(given_up.value)
 
 
 def test_an_answer_without_end_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

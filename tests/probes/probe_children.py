@@ -54,7 +54,7 @@ class Child:
         self.process.stdin.write(json.dumps(command).encode() + b"\n")
         self.process.stdin.flush()
 
-    def wait_for(self, kind, seconds: float = 60.0, **fields):
+    def wait_for(self, kind, seconds: float = 400.0, **fields):
         """The next event of a kind with these field values."""
         deadline = time.monotonic() + seconds
         while True:

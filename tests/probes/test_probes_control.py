@@ -121,7 +121,7 @@ def test_commands_end_a_rest_at_once(command):
     ended = in_another_thread(control.rest, 1.0)  # would be 10,000 s
     assert not ended.wait(0.05)
     control.apply(command)
-    assert ended.wait(5)
+    assert ended.wait(60)
 
 
 def test_a_lower_duty_lengthens_a_rest_that_has_begun():
@@ -134,19 +134,19 @@ def test_a_lower_duty_lengthens_a_rest_that_has_begun():
     assert not ended.wait(0.05)  # 3 s of rest now, not 1
     now[0] = 3.1
     control.apply({"command": "duty", "value": 0.25})
-    assert ended.wait(5)
+    assert ended.wait(60)
 
 
 def test_the_first_round_rests_less_than_the_duty_cycle_asks():
     control = make(duty=1e-4)
-    assert in_another_thread(control.rest, 0.001, 0.5).wait(5)
+    assert in_another_thread(control.rest, 0.001, 0.5).wait(60)
 
 
 def test_each_reason_to_wait_is_told_once():
     control = make(pause_reason="paused")
     told = []
     ended = in_another_thread(control.wait_while_paused, told.append)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while told != ["paused"] and time.monotonic() < deadline:
         time.sleep(0.001)
     control.apply({"command": "pause", "reason": "python train.py (PID 12) uses GPU 0"})
@@ -155,7 +155,7 @@ def test_each_reason_to_wait_is_told_once():
     control.apply({"command": "pause", "reason": "python train.py (PID 12) uses GPU 0"})
     assert not ended.is_set()
     control.apply({"command": "resume"})
-    assert ended.wait(5)
+    assert ended.wait(60)
     assert told == ["paused", "python train.py (PID 12) uses GPU 0"]
 
 

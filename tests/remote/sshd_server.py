@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
+from ports import free_port
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin:/usr/local/sbin")
 MISSING = "no sshd here (Debian: apt-get install openssh-server)"
@@ -31,9 +32,7 @@ class Sshd:
 
     def __init__(self, folder: Path, name: str, key_folder: Path) -> None:
         self.folder = folder
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
         self.configuration = folder / f"sshd-{name}.conf"
         self.configuration.write_text(
@@ -56,7 +55,7 @@ class Sshd:
             stdin=subprocess.DEVNULL,
             stderr=(self.folder / "sshd.log").open("ab"),
         )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline and self._process.poll() is None:
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
                 return

@@ -8,6 +8,7 @@ from fake_ssh import HEADER, FakeSsh, device, hello, lines, sample
 from waiting import until
 
 from topsmon import events
+from topsmon.remote import link
 from topsmon.remote.condition import link_finding
 from topsmon.remote.session import FEW_HOSTS, HostsSession
 from topsmon.remote.ssh import LinkOptions
@@ -142,7 +143,10 @@ def test_a_silent_host_is_stale_after_three_intervals_with_its_age() -> None:
     assert "7.0 s ago" in silent.title
 
 
-async def test_commands_reach_every_host_and_a_new_stream_too(ssh: FakeSsh) -> None:
+async def test_commands_reach_every_host_and_a_new_stream_too(
+    ssh: FakeSsh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "STOP_GRACE_SECONDS", 60.0)
     for host in ("a", "b"):
         ssh.plays(host, "say stream; wait_for_end", stream=STREAM)
     made = session()

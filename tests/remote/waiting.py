@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-LIMIT_SECONDS = 20.0
+LIMIT_SECONDS = 60.0
 
 
 async def until(holds: Callable[[], bool], limit_seconds: float = LIMIT_SECONDS) -> None:

@@ -21,6 +21,9 @@ import psutil
 import pyte
 
 TOPSMON = [sys.executable, "-m", "topsmon"]
+END = b"\0"
+PATIENCE_SECONDS = 60.0
+"""Long after what must happen has happened, on a machine that has much else to do."""
 
 
 class Terminal:
@@ -89,12 +92,16 @@ class Terminal:
 
     def resize(self, columns: int, rows: int) -> None:
         """Change the window size, as a terminal emulator does."""
+        self.set_size(columns, rows)
+        os.killpg(self.process.pid, signal.SIGWINCH)
+
+    def set_size(self, columns: int, rows: int) -> None:
+        """Change the window size; the kernel tells the group in the foreground of it."""
         with self._lock:
             self.screen.resize(rows, columns)
         fcntl.ioctl(self._slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-        os.killpg(self.process.pid, signal.SIGWINCH)
 
-    def wait_for(self, what: str | Callable[[str], bool], seconds: float = 20.0) -> str:
+    def wait_for(self, what: str | Callable[[str], bool], seconds: float = PATIENCE_SECONDS) -> str:
         """Wait until a text is on the screen (or a condition on it holds); return the screen."""
         holds = what if callable(what) else lambda text: what in text
         deadline = time.monotonic() + seconds
@@ -105,7 +112,33 @@ class Terminal:
             time.sleep(0.02)
         raise AssertionError(f"not on the screen after {seconds} s: {what!r}\n{self.text()}")
 
-    def wait_for_children(self, count: int, seconds: float = 20.0) -> list[psutil.Process]:
+    def wait_for_output(self, what: str, seconds: float = PATIENCE_SECONDS) -> None:
+        """Wait until a text has been written, though it may be gone from the screen again."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            with self._lock:
+                if what.encode() in self.output:
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"not written after {seconds} s: {what!r}\n{self.text()}")
+
+    def wait_for_end(self, seconds: float = PATIENCE_SECONDS) -> int:
+        """Wait until the program has ended and all that it wrote is read; return its exit code."""
+        code = self.process.wait(seconds)
+        if not self._closing:
+            # Our own last byte comes after all of the program's.
+            os.write(self._slave, END)
+            deadline = time.monotonic() + seconds
+            while END not in self.output:
+                assert time.monotonic() < deadline, "the terminal's output is not read"
+                time.sleep(0.02)
+            with self._lock:
+                self.output = self.output.replace(END, b"")
+        return code
+
+    def wait_for_children(
+        self, count: int, seconds: float = PATIENCE_SECONDS
+    ) -> list[psutil.Process]:
         """Wait until the program has this many child processes; return them."""
         parent = psutil.Process(self.process.pid)
         deadline = time.monotonic() + seconds
@@ -118,7 +151,7 @@ class Terminal:
             time.sleep(0.02)
         raise AssertionError(f"{len(children)} children after {seconds} s, not {count}")
 
-    def restored(self, seconds: float = 3.0) -> bool:
+    def restored(self, seconds: float = PATIENCE_SECONDS) -> bool:
         """True when the terminal is as it was: same modes, main screen, no mouse, cursor shown.
 
         What the program wrote last may still be on its way through the pseudo-terminal.
@@ -174,7 +207,15 @@ def _become_foreground() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
-def gone(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+def gone(
+    processes: list[psutil.Process], seconds: float = PATIENCE_SECONDS
+) -> list[psutil.Process]:
     """Wait up to `seconds` for processes to end; return those that live on."""
     _, alive = psutil.wait_procs(processes, timeout=seconds)
-    return [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+    return [process for process in alive if _lives(process)]
+
+
+def _lives(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return process.status() != psutil.STATUS_ZOMBIE
+    return False

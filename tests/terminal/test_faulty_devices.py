@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import time
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def test_keys_answer_and_quitting_leaves_no_child(
     terminal = Terminal([*TOPSMON, "--simulate", str(scenario), "-i", "0.1"], cwd=tmp_path)
     try:
         terminal.wait_for(
-            lambda text: all(words in text for words in ("LOST", "STALE", "GPU 5  lost since")), 40
+            lambda text: all(words in text for words in ("LOST", "STALE", "GPU 5  lost since"))
         )
         children = terminal.wait_for_children(2)
         for key, shown in (
@@ -48,18 +47,12 @@ def test_keys_answer_and_quitting_leaves_no_child(
             ("1", lambda text: "8 devices" in text),
         ):
             assert not shown(terminal.text())
-            start = time.monotonic()
             terminal.send(key)
-            terminal.wait_for(shown, 5)
-            print(f"{key!r} answered after {time.monotonic() - start:.3f} s")
-        fresh = terminal.text()
-        assert sum(word in fresh for word in ("LOST", "STALE")) == 2
-        start = time.monotonic()
+            terminal.wait_for(shown)
+        terminal.wait_for(lambda text: all(word in text for word in ("LOST", "STALE")))
         terminal.send("q")
-        terminal.process.wait(5)
-        print(f"q took {time.monotonic() - start:.2f} s")
-        assert terminal.process.returncode == 0
-        assert not gone(children, 2)
+        assert terminal.wait_for_end() == 0
+        assert not gone(children)
         assert terminal.restored()
     finally:
         terminal.close()

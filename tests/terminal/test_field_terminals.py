@@ -60,10 +60,9 @@ class TestPlainLocale:
             [*TOPSMON, "--simulate", "thermal", "--no-bench"], environment=environment, cwd=home
         )
         try:
-            text = terminal.wait_for("HOT")
-            assert "GPU 5" in text
+            terminal.wait_for(lambda text: "HOT" in text and "GPU 5" in text)
             terminal.send("q")
-            terminal.process.wait(5)
+            terminal.wait_for_end()
             assert terminal.output.isascii()
         finally:
             terminal.close()
@@ -95,7 +94,6 @@ class TestManyDevices:
             terminal.wait_for("GPU 15")
             assert terminal.process.poll() is None
             terminal.send("q")
-            terminal.process.wait(5)
-            assert terminal.process.returncode == 0
+            assert terminal.wait_for_end() == 0
         finally:
             terminal.close()

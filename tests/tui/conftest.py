@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,13 +21,21 @@ from topsmon.tui.options import ScreenOptions
 
 
 @pytest.fixture(autouse=True)
+def _utc() -> Iterator[None]:
+    """The screen's times in UTC; the time zone of other tests is theirs again."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture(autouse=True)
 def _own_directories(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Nothing of the developer's own surroundings: themes, files, colours, time zone."""
+    """Nothing of the developer's own surroundings: themes, files, colours."""
     monkeypatch.setattr(themes, "user_directory", lambda: tmp_path / "themes")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "256")
-    monkeypatch.setenv("TZ", "UTC")
-    time.tzset()
     monkeypatch.delenv("NO_COLOR", raising=False)
 
 

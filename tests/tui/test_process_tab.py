@@ -6,7 +6,7 @@ import pytest
 from process_demo import crowd, entry, on
 from rich.cells import cell_len
 from screen_demo import GIB, NOW, WALL, cpu_only, eight, gpu, host, stamp
-from screen_text import OpenScreen, text_of
+from screen_text import OpenScreen, resize, text_of
 from test_screen_live import end_of, line_with
 
 from topsmon import events
@@ -328,7 +328,7 @@ async def test_columns_go_where_room_is_short(open_screen: OpenScreen) -> None:
             (80, ("user", "SM", "CPU"), ("host GiB", "mem ")),
             (50, ("PID", "device", "GPU GiB"), ("user", "CPU")),
         ):
-            await pilot.resize_terminal(width, 40)
+            await resize(app, pilot, width, 40)
             await pilot.pause()
             head = line_with(text_of(app), "PID", "command")
             assert all(word in head for word in there)

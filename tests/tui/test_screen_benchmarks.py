@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from screen_demo import CPU, FakeSession, ceilings, cpu, cpu_only, eight, fold, rate, ready, stamp
-from screen_text import OpenScreen, text_of
+from screen_text import OpenScreen, resize, text_of
 from test_screen_live import line_with
 
 from topsmon import events
@@ -153,7 +153,7 @@ async def test_a_good_rate_keeps_its_age_beside_a_disturbed_last_try(
     )
     async with open_screen(state, size=(120, 40)) as (app, pilot):
         assert line_with(text_of(app), "FP64", "71.0 GFLOPS", "40 s ago !")
-        await pilot.resize_terminal(150, 40)
+        await resize(app, pilot, 150, 40)
         await pilot.pause()
         assert line_with(text_of(app), "FP64", "71.0 GFLOPS", "40 s ago, last try 21% CPU")
 
@@ -164,7 +164,7 @@ async def test_a_missing_rate_has_no_unit_and_its_ceiling_has(open_screen: OpenS
         row = line_with(text_of(app), "FP64", "96.0 GFLOPS")
         assert "N/A GFLOPS" not in row
         assert row.index("N/A") < row.index("96.0 GFLOPS")
-        await pilot.resize_terminal(100, 30)
+        await resize(app, pilot, 100, 30)
         await pilot.pause()
         assert line_with(text_of(app), "FP64", "not measured", "96.0 GFLOPS")
 
@@ -195,7 +195,7 @@ async def test_a_measured_clock_is_not_called_rated(open_screen: OpenScreen) -> 
         assert line_with(lines, "achieved", "50.0% of ceiling")
         assert line_with(lines, "ceiling at the highest clock measured")
         assert "rated" not in " ".join(lines)
-        await pilot.resize_terminal(80, 18)
+        await resize(app, pilot, 80, 18)
         await pilot.pause()
         assert line_with(text_of(app), "192 GFLOPS at top clock")
 

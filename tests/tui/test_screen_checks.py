@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from screen_demo import NOW, WALL, FakeSession, capped_finding, cpu_only, eight, rate, stamp
-from screen_text import OpenScreen, text_of
+from screen_text import OpenScreen, resize, text_of
 from test_screen_live import SIZES, line_with
 
 from topsmon import checks, events
@@ -137,7 +137,7 @@ async def test_every_size_draws(open_screen: OpenScreen) -> None:
     async with open_screen(eight(ticks=2), (capped_finding(),)) as (app, pilot):
         await pilot.press("4")
         for width, height in SIZES:
-            await pilot.resize_terminal(width, height)
+            await resize(app, pilot, width, height)
             await pilot.pause()
             lines = text_of(app)
             assert len(lines) == height

@@ -210,7 +210,7 @@ async def test_snapshot(open_screen: OpenScreen, tmp_path: Path, monkeypatch) ->
     once = pytest.importorskip("topsmon.report.once")
     async with open_screen(eight(ticks=2), (capped_finding(),)) as (app, pilot):
         await pilot.press("S")
-        for _ in range(50):
+        for _ in range(3000):
             await pilot.pause(0.02)
             files = sorted((tmp_path / "state" / "topsmon" / "snapshots").glob("*"))
             if len(files) == 2 and app._notifications:
@@ -232,7 +232,7 @@ async def test_a_snapshot_that_cannot_be_saved_is_told(
     (tmp_path / "state").write_text("a file where the directory should be")
     async with open_screen(eight(ticks=2)) as (app, pilot):
         await pilot.press("S")
-        for _ in range(50):
+        for _ in range(3000):
             await pilot.pause(0.02)
             if app._notifications:
                 break
@@ -242,7 +242,10 @@ async def test_a_snapshot_that_cannot_be_saved_is_told(
 async def test_the_palette_opens_and_finds_our_commands(open_screen: OpenScreen) -> None:
     async with open_screen(eight(ticks=2)) as (app, pilot):
         await pilot.press("ctrl+p")
-        await pilot.pause(0.2)
+        for _ in range(3000):
+            await pilot.pause(0.02)
+            if "Precisions" in screen_text(app):
+                break
         assert "Precisions" in screen_text(app)
 
 

@@ -23,7 +23,7 @@ from screen_demo import (
     sample,
     stamp,
 )
-from screen_text import OpenScreen, text_of
+from screen_text import OpenScreen, resize, text_of
 
 from topsmon import events
 from topsmon.state import State
@@ -53,7 +53,7 @@ async def test_every_size_draws(open_screen: OpenScreen, machine: str) -> None:
     }
     async with open_screen(states[machine](), size=(10, 3)) as (app, pilot):
         for width, height in SIZES:
-            await pilot.resize_terminal(width, height)
+            await resize(app, pilot, width, height)
             lines = text_of(app)
             assert len(lines) == height
             assert all(cell_len(line) == width for line in lines)
@@ -373,9 +373,9 @@ async def test_a_long_list_of_devices_scrolls(open_screen: OpenScreen) -> None:
 
 async def test_a_resize_storm(open_screen: OpenScreen) -> None:
     async with open_screen(eight(ticks=20), (capped_finding(),)) as (app, pilot):
-        for width, height in [*SIZES, *reversed(SIZES), (1, 1), (500, 3), (3, 200), (120, 40)]:
+        for width, height in [*SIZES, *reversed(SIZES), (1, 1), (500, 3), (3, 200)]:
             await pilot.resize_terminal(width, height)
-        await pilot.pause()
+        await resize(app, pilot, 120, 40)
         lines = text_of(app)
         assert len(lines) == 40
         assert line_with(lines, " 3 SLOW", "power limit 350 W")

@@ -128,13 +128,23 @@ def make_replay(tmp_path: Path) -> Callable[..., ReplayApp]:
 
 async def at_rest(app: ReplayApp, pilot: Pilot) -> list[str]:
     """The screen once the replay stands where it is to stand."""
-    for _ in range(200):
+    for _ in range(3000):
         if app.replayed.progress.message != "reading":
             break
         await pilot.pause(0.02)
     app.redraw()
     await pilot.pause()
     return text_of(app)
+
+
+async def is_shown(app: ReplayApp, pilot: Pilot, words: str, line: int | None = None) -> bool:
+    """Wait until these words are on the screen, or in one of its lines."""
+    for _ in range(3000):
+        app.redraw()
+        await pilot.pause(0.02)
+        if words in (screen_text(app) if line is None else text_of(app)[line]):
+            return True
+    return False
 
 
 async def test_it_is_labelled_and_has_a_position_bar(
@@ -182,20 +192,16 @@ async def test_n_goes_to_the_next_finding(make_replay: Callable[..., ReplayApp])
         await pilot.press("n")
         lines = await at_rest(app, pilot)
         assert "01:00 " in lines[3]
-        await pilot.pause(0.3)
-        app.redraw()
-        await pilot.pause()
-        assert " LOST " in text_of(app)[1]
+        assert await is_shown(app, pilot, " LOST ", line=1)
         await pilot.press("n")
-        await pilot.pause(0.3)
-        assert "no finding begins after this" in screen_text(app)
+        assert await is_shown(app, pilot, "no finding begins after this")
 
 
 async def test_space_plays(make_replay: Callable[..., ReplayApp]) -> None:
     app = make_replay(speed=500.0)
     async with app.run_test(size=(120, 40)) as pilot:
         await pilot.press("space")
-        for _ in range(200):
+        for _ in range(3000):
             await pilot.pause(0.02)
             if app.replayed.at_end:
                 break

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 from screen_demo import NOW, cpu_only, eight
-from screen_text import OpenScreen, text_of
+from screen_text import OpenScreen, resize, text_of
 from test_screen_live import SIZES, end_of, line_with
 from textual.pilot import Pilot
 from training_runs import (
@@ -58,7 +58,7 @@ async def test_every_size_draws(open_screen: OpenScreen, source: Callable) -> No
     async with open_screen(machine(source(), finished())) as (app, pilot):
         await pilot.press("3")
         for width, height in SIZES:
-            await pilot.resize_terminal(width, height)
+            await resize(app, pilot, width, height)
             await pilot.pause()
             lines = text_of(app)
             assert len(lines) == height
@@ -248,7 +248,7 @@ async def test_more_runs_than_rows_scroll(open_screen: OpenScreen) -> None:
         lines = text_of(app)
         assert line_with(lines, "▸ ok", "job13.py")
         assert line_with(lines, "↑", "run", "step")
-        await pilot.resize_terminal(120, 40)
+        await resize(app, pilot, 120, 40)
         await pilot.pause()
         assert line_with(text_of(app), "↑6 above")
 

@@ -214,7 +214,7 @@ class DrawnApp(ThemedApp):
             if worker.restarts > self._told_restarts.get(name, 0):
                 self._told_restarts[name] = worker.restarts
                 message = plain(f"{name}: worker restarted ({worker.detail})", 200)
-                self.notify(message, severity="warning", markup=False)
+                self.notify(message, severity="warning", markup=False, timeout=10)
 
     def _arrange(self) -> None:
         """Put the panels where the plan wants them, if that is not where they are."""

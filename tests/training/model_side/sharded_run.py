@@ -1,4 +1,4 @@
-"""One rank of a sharded model on the CPU; prints what `facts.describe` tells as JSON."""
+"""One rank of models sharded in each way, on the CPU; prints what `facts.describe` tells."""
 
 from __future__ import annotations
 
@@ -22,8 +22,7 @@ class Net(nn.Module):
         return self.layers(self.table(x))
 
 
-def main(way: str, rank: int, store: str) -> None:
-    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+def tell(way: str) -> dict[str, object]:
     torch.manual_seed(0)
     model: nn.Module = Net()
     if way == "fully_shard":
@@ -46,9 +45,13 @@ def main(way: str, rank: int, store: str) -> None:
             device_id=torch.device("cpu"),
         )
         held = sum(item.numel() for item in model.parameters())
-    told = facts.describe(model)
-    print(json.dumps({**told, "held": held}))
+    return {**facts.describe(model), "held": held}
+
+
+def main(rank: int, store: str, ways: list[str]) -> None:
+    dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+    print(json.dumps({way: tell(way) for way in ways}))
     dist.destroy_process_group()
 
 
-main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

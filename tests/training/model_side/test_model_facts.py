@@ -138,16 +138,16 @@ def test_the_uuid_is_formatted_as_nvml_does(
 
 
 SHARDED = Path(__file__).with_name("sharded_run.py")
+WAYS = ("fsdp", "fsdp-original-parameters", "fully_shard")
 
 
-@pytest.mark.real
-@pytest.mark.parametrize("way", ["fsdp", "fsdp-original-parameters", "fully_shard"])
-def test_a_shard_is_not_counted_as_the_model(way: str, tmp_path: Path) -> None:
-    """Two ranks of gloo. A sharded module's own numel() would be about half."""
-    store = tmp_path / "store"
+@pytest.fixture(scope="module")
+def sharded(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, dict[str, object]]]:
+    """What two ranks of gloo tell of a model sharded in each way."""
+    store = tmp_path_factory.mktemp("sharded") / "store"
     ranks = [
         subprocess.Popen(
-            [sys.executable, str(SHARDED), way, str(rank), str(store)],
+            [sys.executable, str(SHARDED), str(rank), str(store), *WAYS],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -159,9 +159,16 @@ def test_a_shard_is_not_counted_as_the_model(way: str, tmp_path: Path) -> None:
     finally:
         for rank in ranks:
             rank.kill()
-    for rank, (out, errors) in zip(ranks, outputs, strict=True):
+    for rank, (_, errors) in zip(ranks, outputs, strict=True):
         assert rank.returncode == 0, errors
-        told = json.loads(out.splitlines()[-1])
+    return [json.loads(out.splitlines()[-1]) for out, _ in outputs]
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("way", WAYS)
+def test_a_shard_is_not_counted_as_the_model(way: str, sharded) -> None:
+    """A sharded module's own numel() would be about half."""
+    for told in (rank[way] for rank in sharded):
         # Embedding 11 x 4, three layers of 4 x 4 + 4, a frozen one not counted.
         assert told["parameters"] == 44 + 3 * 20
         assert told["embedding_parameters"] == 44

@@ -16,10 +16,14 @@ from topsmon.training.reader import RingReader
 pytestmark = pytest.mark.real
 
 PREFACE = """
-import json, os, sys
+import gc, json, os, sys
+gc.disable()  # with it torch takes twice as long, to load and to leave
 import torch
 from topsmon.training.recorder import install
 recorder = install.install()
+import torch._dynamo  # what a first step would import by itself
+gc.freeze()
+gc.enable()
 torch.set_num_threads(1)
 
 def train(steps=3):
@@ -72,8 +76,6 @@ def ended(tmp_path_factory):
     folder = tmp_path_factory.mktemp("endings")
     folder.chmod(0o700)
     script = f"""
-        import torch._dynamo  # what each child's first step would import by itself
-
         def caught_exit():
             try:
                 sys.exit(9)

@@ -125,7 +125,7 @@ def test_no_such_process() -> None:
 
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     yield process
     process.kill()
     process.wait()
@@ -151,7 +151,7 @@ def target(sleeper, recordings: Path, tmp_path: Path) -> Callable[[str], attach.
 def test_the_entry_answers_and_leaves_nothing(target, recordings: Path) -> None:
     one = target('exec $PYTHON "$last"')
     answer = attach.enter(one)
-    assert attach.answer_of(one, answer, 5) == attach.SUCCESS
+    assert attach.answer_of(one, answer, 60) == attach.SUCCESS
     assert list(recordings.iterdir()) == []
 
 
@@ -182,7 +182,7 @@ def test_a_target_that_ends_is_not_waited_for(target, sleeper) -> None:
     answer = attach.enter(one)
     sleeper.kill()
     with pytest.raises(attach.AttachError, match="has ended"):
-        attach.answer_of(one, answer, 20)
+        attach.answer_of(one, answer, 60)
 
 
 def test_a_folder_that_is_not_trusted(target, recordings: Path) -> None:
@@ -198,7 +198,7 @@ def command(*words: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -218,7 +218,7 @@ def test_a_running_python_3_14(recordings: Path) -> None:
     assert PYTHON_3_14 is not None
     code = (
         "import sys, time\nprint('go', flush=True)\n"
-        "end = time.monotonic() + 30\n"
+        "end = time.monotonic() + 100\n"
         "while '_topsmon_boot' not in sys.modules and time.monotonic() < end:\n"
         "    time.sleep(0.01)\n"
         "print('_topsmon_boot' in sys.modules, sys.path[0], flush=True)\n"

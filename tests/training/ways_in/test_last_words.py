@@ -160,7 +160,7 @@ def with_torch(tmp_path: Path):
         "import mmap, sys, time\n"
         "file = open(sys.argv[1])\n"
         "mapped = mmap.mmap(file.fileno(), 4096, prot=mmap.PROT_READ)\n"
-        "print('go', flush=True)\ntime.sleep(60)\n"
+        "print('go', flush=True)\ntime.sleep(600)\n"
     )
     started = []
 

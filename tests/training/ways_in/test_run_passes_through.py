@@ -11,7 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from terminal import Terminal
+from terminal import PATIENCE_SECONDS, Terminal, gone
+
+from topsmon.training.foreground import WITNESS_SECONDS
 
 pytestmark = [pytest.mark.real, pytest.mark.usefixtures("recordings")]
 
@@ -22,7 +24,7 @@ got = []
 for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGINT):
     signal.signal(number, lambda n, f: got.append(n))
 print("ready", os.getpid(), flush=True)
-end = time.monotonic() + 20
+end = time.monotonic() + 100
 while not got and time.monotonic() < end:
     time.sleep(0.01)
 time.sleep(0.4)
@@ -32,7 +34,7 @@ print(*[signal.Signals(n).name for n in got], flush=True)
 
 def run(*words: str, **options) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [*RUN, *words], capture_output=True, text=True, check=False, timeout=60, **options
+        [*RUN, *words], capture_output=True, text=True, check=False, timeout=120, **options
     )
 
 
@@ -139,7 +141,7 @@ def test_a_signal_for_us_alone_is_passed_on_once(counting) -> None:
         process.send_signal(signal.Signals[name])
     for name, process in zip(names, processes, strict=True):
         assert process.stdout.read() == f"{name}\n"
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_signal_for_the_whole_group_comes_once(counting) -> None:
@@ -149,13 +151,27 @@ def test_a_signal_for_the_whole_group_comes_once(counting) -> None:
         os.killpg(process.pid, signal.Signals[name])
     for name, process in zip(names, processes, strict=True):
         assert process.stdout.read() == f"{name}\n"
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_signal_for_us_and_then_for_the_group_comes_once(counting) -> None:
     """As timeout(1) sends it."""
+    for _ in range(10):
+        process = counting()
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        os.killpg(process.pid, signal.SIGTERM)
+        took = time.monotonic() - began
+        heard = process.stdout.read()
+        if took < WITNESS_SECONDS / 2:
+            break  # else this process was held up in between: then they may count as two
+    assert heard == "SIGTERM\n"
+
+
+def test_a_witness_that_gets_no_processor_still_counts(counting) -> None:
     process = counting()
-    process.send_signal(signal.SIGTERM)
+    (witness,) = [c for c in psutil.Process(process.pid).children() if "run" in c.cmdline()]
+    witness.suspend()
     os.killpg(process.pid, signal.SIGTERM)
     assert process.stdout.read() == "SIGTERM\n"
 
@@ -175,10 +191,7 @@ def test_killed_itself_it_leaves_no_witness(counting) -> None:
     (command,) = [c for c in psutil.Process(process.pid).children() if c != witness]
     process.kill()
     process.wait()
-    deadline = time.monotonic() + 5
-    while psutil.pid_exists(witness.pid) and witness.status() != psutil.STATUS_ZOMBIE:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    assert not gone([witness])
     assert command.is_running()  # as a command lives on whose shell was killed
     command.kill()
 
@@ -206,11 +219,14 @@ def test_ctrl_c(shell: Terminal) -> None:
     shell.wait_for("status=130")
 
 
-def test_ctrl_z_and_back(shell: Terminal) -> None:
-    shell.send(typed("sh", "-c", "'echo go; sleep 1; echo do''ne'"))
+def test_ctrl_z_and_back(shell: Terminal, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    waiting = f"while [ ! -e {flag} ]; do sleep 0.1; done"
+    shell.send(typed("sh", "-c", f"'echo go; {waiting}; echo do''ne'"))
     shell.wait_for("\ngo")
     shell.send("\x1a")
     shell.wait_for("Stopped")
+    flag.touch()
     shell.send("fg\r")
     shell.wait_for("done")
     shell.send("echo status=$?\r")
@@ -235,12 +251,7 @@ def test_the_terminal_and_its_size_are_the_commands(shell: Terminal, tmp_path: P
     )
     shell.send(typed(sys.executable, str(script)))
     shell.wait_for("(120, 40) True")
-    shell.screen.resize(30, 100)
-    import fcntl
-    import struct
-    import termios
-
-    fcntl.ioctl(shell.master, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    shell.set_size(100, 30)
     shell.wait_for("(100, 30) True")
     shell.send("hello\r")
     shell.wait_for("said hello True")
@@ -250,11 +261,13 @@ def test_hanging_up_the_terminal_ends_both(tmp_path: Path) -> None:
     terminal = Terminal([*RUN, "sleep", "60"])
     try:
         children = terminal.wait_for_children(2)
-        time.sleep(0.2)
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while "sleep" not in [child.name() for child in children]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
         terminal.hang_up()
-        assert terminal.process.wait(10) == -signal.SIGHUP
-        _, alive = psutil.wait_procs(children, timeout=5)
-        assert not alive
+        assert terminal.process.wait(PATIENCE_SECONDS) == -signal.SIGHUP
+        assert not gone(children)
     finally:
         if terminal.process.poll() is None:
             terminal.close()

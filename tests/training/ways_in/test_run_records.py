@@ -18,12 +18,16 @@ import topsmon
 from topsmon.run_state import RunState
 from topsmon.training.reader import Happening, Identity, RingReader
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(600)]
 
 TOPSMON = [sys.executable, "-m", "topsmon"]
 DEMO = str(Path(topsmon.__file__).parent / "demo" / "amp.py")
 TRAIN = """
-import hashlib, os, sys, torch
+import gc, hashlib, os, sys
+gc.disable()
+import torch, torch._dynamo
+gc.freeze()
+gc.enable()
 torch.set_num_threads(1)
 def train(steps=6):
     torch.manual_seed(0)
@@ -76,7 +80,11 @@ if __name__ == "__main__":
         print(process.exitcode)
 """
 DEMONSTRATIONS = """
-import os, runpy, sys, torch
+import gc, os, runpy, sys
+gc.disable()
+import torch, torch._dynamo
+gc.freeze()
+gc.enable()
 def demonstrate(*words):
     pid = os.fork()
     if not pid:
@@ -118,7 +126,7 @@ def start(folder: Path, *words: str) -> Launch:
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=500,
     )
     return Launch(recordings, done.returncode, done.stdout, done.stderr)
 
@@ -130,7 +138,8 @@ def run(*words: str) -> list[str]:
 def commands() -> dict[str, tuple[str, list[str]]]:
     """Per launch, what its train.py does after its definitions, and its command.
 
-    A start of torch takes seconds: as many ends of a run as can be are those of one launch.
+    A start of torch takes seconds: as many ends of a run as can be are those of one launch. It is
+    loaded, with what a first step would import, without the garbage collector: half of the time.
     """
     python = sys.executable
     torchrun = [python, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -317,7 +326,7 @@ def test_the_demonstration_is_recorded_and_healthy(launched) -> None:
     assert result.stdout.splitlines()[-1].startswith("step    40  loss ")
     ((identity, steps, happenings),) = rings(result.folder)
     assert steps == 40
-    assert RunState(identity.run).name == "amp.py"
+    assert RunState(identity.run).name == "demo amp"
     assert identity.run.scaler is not None
     assert identity.run.scaler.growth_interval == 200
     assert not [h for h in happenings if h.kind.startswith("nonfinite")]
