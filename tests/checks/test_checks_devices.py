@@ -5,6 +5,7 @@ import pytest
 from nodes import healthy, node, one, sample
 
 from topsmon import ceilings, events
+from topsmon.checks.context import HOST
 from topsmon.checks.outcome import exit_code
 from topsmon.laboratory import Observed
 
@@ -37,6 +38,14 @@ def test_a_driver_that_does_not_work(code: str, state: str, exit_with: int) -> N
     assert [result.state for result in results] == [state]
     assert (results[0].cause, results[0].remedy) == ("It does not work", "Do this.")
     assert exit_code(results) == exit_with
+
+
+@pytest.mark.parametrize("code", ["stalled", "crashed", "ended", "no-process"])
+def test_one_quick_look_gives_no_verdict_on_a_driver_that_it_could_not_read(code: str) -> None:
+    seen = {HOST: Observed(quick=True)}
+    results = nodes.check(node(problem(code)), quick=True, seen=seen)
+    assert [result.state for result in results] == ["NO-VERDICT"]
+    assert exit_code(results) == 3
 
 
 def test_a_remark_of_another_source_is_no_fault_of_the_driver() -> None:

@@ -341,3 +341,15 @@ def test_a_user_s_name_that_is_a_word_is_left_in_sentences() -> None:
     assert redactor.text("eps in log, division and square root") == (
         "eps in log, division and square root"
     )
+
+
+def test_a_report_of_a_damaged_recording_gives_no_all_clear(tmp_path: Path) -> None:
+    text = recording.markdown(recording.document(summary_of(tmp_path, [HELLO]), redacted=True))
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(path.read_bytes() + b'{"type":"finding", "rubbish\n' + path.read_bytes())
+    reader = RecordingReader(path)
+    damaged = summarise(reader, index_module.build(reader))
+    told = recording.markdown(recording.document(damaged, redacted=True))
+    assert "Nothing was off." in text
+    assert "Nothing was off." not in told
+    assert "Nothing was off in what could be read; a part of the recording is missing." in told

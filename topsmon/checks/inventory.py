@@ -14,8 +14,9 @@ from topsmon.diagnosis.words import board, lspci_address, number
 from topsmon.units import binary_bytes, plain
 
 NVML = "nvml"
-UNSETTLED = frozenset({"nvml-stalled", "nvml-crashed", "nvml-ended"})
-"""One quick look cannot tell a slow start from a driver that hangs, nor one crash from many."""
+UNSETTLED = frozenset({"nvml-stalled", "nvml-crashed", "nvml-ended", "nvml-no-process"})
+"""One quick look cannot tell a slow start from a driver that hangs, nor one crash from many; and a
+system that gives no process says nothing of its GPUs."""
 CRASHED_ONCE = "driver-crashed"
 """The library crashed, and all GPUs were read in a second try."""
 TORCH_DIFFERS = 0.05

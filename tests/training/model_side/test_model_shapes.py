@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
@@ -137,6 +138,44 @@ def test_the_models_arguments_tell_where_no_loader_does() -> None:
         model(ids)
     assert shapes.take(2, 4, model)[:2] == (12, 60)
     assert hooks() == 0
+
+
+def test_forward_passes_count_however_often_backward_is_called() -> None:
+    model, shapes = nn.Identity(), Shapes()
+    shapes.take(1, 1, model)
+    for samples in (2, 3):  # two forward passes, one backward pass
+        model(torch.zeros(samples, 4, dtype=torch.int64))
+    assert shapes.take(2, 1, model)[:2] == (5, 20)
+    assert shapes.take(3, 1, model)[:2] == (5, 20)
+    shapes.uninstall()
+    other = Shapes()
+    other.take(1, 2, model)
+    model(torch.zeros(3, 4, dtype=torch.int64))  # one forward pass, two backward passes
+    assert other.take(2, 2, model)[:2] == (3, 12)
+    assert other.take(3, 1, model)[:2] == (1.5, 6)  # half a step as it was seen
+
+
+def test_what_checkpointing_computes_again_does_not_count() -> None:
+    inner = nn.Linear(2, 2)
+    root, shapes = nn.ModuleDict({"net": inner}), Shapes()
+    shapes.take(1, 1, root)
+    start = torch.zeros(6, 2, requires_grad=True)
+    torch.utils.checkpoint.checkpoint(inner, start, use_reentrant=False).sum().backward()
+    assert shapes.take(2, 1, root).samples == 6
+
+
+def test_batches_fetched_in_evaluation_mode_do_not_count(shapes: Shapes) -> None:
+    """Most loops switch gradients off only around the forward pass."""
+    model = nn.Linear(2, 1)
+    data = TensorDataset(torch.zeros(8, 2))
+    next(iter(DataLoader(data, batch_size=4)))
+    assert shapes.take(1, 1, model).samples == 4
+    model.eval()
+    for _ in DataLoader(data, batch_size=2):
+        pass
+    model.train()
+    next(iter(DataLoader(data, batch_size=4)))
+    assert shapes.take(2, 1, model).samples == 4
 
 
 def test_arguments_by_name_are_found() -> None:

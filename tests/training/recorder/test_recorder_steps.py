@@ -314,24 +314,6 @@ def test_an_optimizer_that_calls_its_parent_steps_once(written, net):
     assert len(written.records) == 3
 
 
-def test_lbfgs_calls_backward_inside_its_step(written, net):
-    model = net()
-    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3)
-    batch = torch.randn(8, 16)
-
-    def closure():
-        optimizer.zero_grad()
-        loss = model(batch).pow(2).mean()
-        loss.backward()
-        return loss
-
-    for _ in range(3):
-        optimizer.step(closure)
-    records = written.records
-    assert len(records) == 3
-    assert records[0].backward_calls > 1
-
-
 def test_a_step_that_raised_is_not_counted_nor_missed_afterwards(written, net):
     class Fragile(torch.optim.SGD):
         broken = False
@@ -423,3 +405,44 @@ def test_a_loop_without_a_data_loader_has_its_samples_from_the_third_step(writte
         model(torch.ones(8, 16)).mean().backward()
         optimizer.step()
     assert [record.samples for record in written.records][2:] == [8.0, 8.0, 8.0]
+
+
+def test_of_closures_that_are_called_again_the_first_loss_counts(written, net):
+    """LBFGS tries several points a step; the first one is where the weights are."""
+    model = net()
+    optimizer = torch.optim.LBFGS(model.parameters(), lr=0.1, max_iter=4)
+    tried = []
+
+    def closure():
+        optimizer.zero_grad()
+        loss = (model(torch.ones(8, 16)) - 1).pow(2).mean()
+        loss.backward()
+        tried[-1].append(loss.item())
+        return loss
+
+    for _ in range(3):
+        tried.append([])
+        optimizer.step(closure)
+    assert all(len(losses) > 1 for losses in tried)
+    records = written.records
+    assert [r.loss for r in records] == [losses[0] for losses in tried]
+    assert [r.backward_calls for r in records] == [1, 1, 1]
+
+
+def test_the_last_micro_batch_may_be_a_closure(written, net):
+    """As in Lightning: those before it run alone, the last one inside the optimizer's step."""
+    model = net()
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+
+    def micro_batch():
+        loss = model(torch.ones(8, 16)).pow(2).mean() / 2
+        loss.backward()
+        losses.append(loss.item())
+        return loss
+
+    for _ in range(2):
+        losses: list[float] = []
+        micro_batch()
+        optimizer.step(micro_batch)
+        assert written.records[-1].loss == pytest.approx(sum(losses))
+        assert written.records[-1].backward_calls == 2

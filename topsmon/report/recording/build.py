@@ -132,7 +132,11 @@ def _device_row(device: DeviceState) -> tuple[str, ...]:
 def _findings(summary: Summary) -> Iterator[Block]:
     spans = [span for span in summary.spans if span.finding.word != "note"]
     notes = [span for span in summary.spans if span.finding.word == "note"]
-    if not spans:
+    lost = summary.index.lost
+    gaps = lost.damaged_bytes or lost.bad_lines or lost.missing_files or lost.unwritten_lines
+    if not spans and gaps:
+        yield Lines(("Nothing was off in what could be read; a part of the recording is missing.",))
+    elif not spans:
         yield Lines(("Nothing was off.",))
     else:
         yield _span_table(spans[:SHOWN_FINDINGS])

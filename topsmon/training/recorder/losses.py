@@ -77,13 +77,17 @@ def _around_backward(recorder: Recorder, original: Callable[..., Any]) -> Callab
         # Reentrant checkpointing calls backward() from inside a backward pass, once a layer.
         if losses.inside:
             return original(*args, **kwargs)
-        recorder.step.backwards += 1
+        step = recorder.step
+        # An optimizer that calls its closure again tries other weights: that is no further loss.
+        again = step.closure
+        step.closure = again or optimizers.depth > 0
+        step.backwards += not again
         optimizers.depth = 0  # a step that has raised will not report its end
         if scalers.outstanding:
             scalers.outstanding -= 1
             scalers.pending = True
             losses.scaled += 1
-        else:
+        elif not again:
             call(losses.plain_backward, args, kwargs)
         counting = call(examiner.before_backward) if examiner.looking else None
         losses.inside = True

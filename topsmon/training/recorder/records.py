@@ -20,10 +20,11 @@ class Step:
     """One step tried. NaN and -1 are "not known"; times in seconds, memory in bytes.
 
     The loss is the sum over backward passes, whose gradient the step takes: loops that accumulate
-    gradients divide each by their number. `device_losses`, `device_clips` (norm, max_norm,
-    divisor), `device_rate`, `found` and `scale_tensors` hold tensors whose values only their device
-    knows so far; `away` is True if there are any, `waiting` while they are being read. `values` is
-    set once the step has been counted and written; `after` are called then.
+    gradients divide each by their number. `closure`: an optimizer has called its closure.
+    `device_losses`, `device_clips` (norm, max_norm, divisor), `device_rate`, `found` and
+    `scale_tensors` hold tensors whose values only their device knows so far; `away` is True if
+    there are any, `waiting` while they are being read. `values` is set once the step has been
+    counted and written; `after` are called then.
     """
 
     # Defaults of the class, not set in each object: there is a new one each step.
@@ -33,6 +34,7 @@ class Step:
     loss_sum = 0.0
     loss_count = 0
     backwards = 0
+    closure = False
     norm = max_norm = NAN
     clipped = 0
     rate = NAN

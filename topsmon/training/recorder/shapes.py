@@ -1,7 +1,7 @@
 """Samples and tokens a step, and the time spent waiting for the data loader.
 
 Batches of torch's DataLoader tell both. Without one, the sizes come from the arguments of the
-model's forward pass, looked at in one step of about a hundred.
+model's forward passes, looked at in one step of about a hundred.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from . import compiled
+from .facts import unwrapped
 from .slots import in_the_way
 from .tensors import tensors_in, torch_of_run
 
@@ -68,10 +69,12 @@ def _candidates(value: Any) -> Iterator[Any]:
 class Loader:
     """Times `next()` of DataLoader iterators and measures their batches.
 
-    Batches fetched without gradients enabled are validation and do not count.
+    Batches fetched without gradients enabled, or while the model is not in training mode, are
+    validation and do not count: most loops switch gradients off only around the forward pass.
     """
 
     def __init__(self) -> None:
+        self.model: weakref.ref[Any] | None = None
         self.seconds = 0.0
         self.samples = self.tokens = 0.0
         self.batches = 0
@@ -121,7 +124,8 @@ class Loader:
         self._original = self._replacement = None
 
     def _note(self, iterator: Any, batch: Any) -> None:
-        if not torch_of_run().is_grad_enabled():
+        model = self.model() if self.model is not None else None
+        if not torch_of_run().is_grad_enabled() or (model is not None and not model.training):
             return
         sizes = sizes_of(tuple(batch) if isinstance(batch, list) else batch)
         self.workers = int(getattr(iterator, "_num_workers", 0))
@@ -139,14 +143,17 @@ class Loader:
 
 
 class _Glance:
-    """One look at the arguments of the model's next forward pass, by a global forward pre-hook.
+    """A look at the arguments of all the model's forward passes in a step, by a global pre-hook.
 
-    It takes itself away when it has seen them. Nothing is attached to the user's modules.
+    Those of the first module of the model that is called count, the model itself as a rule.
+    Nothing is attached to the user's modules.
     """
 
     def __init__(self) -> None:
         self.sizes = Sizes()
-        self.news = False
+        self.calls = 1
+        self._found: list[Sizes] = []
+        self._first: int | None = None
         self._handle: Any = None
         self._known: frozenset[int] = frozenset()
         self._root: Any = None
@@ -157,12 +164,24 @@ class _Glance:
         return self._handle is not None
 
     def arm(self, model: Any) -> None:
-        """Look at the next forward pass of the model, or of a module in it, with gradients."""
+        """Look at the forward passes of the model, or of a module in it, with gradients."""
+        self._found, self._first = [], None
         if self._root is None or self._root() is not model:
             self._root = weakref.ref(model)
             self._known = frozenset(id(module) for module in model.modules())
         module = sys.modules["torch.nn.modules.module"]
         self._handle = module.register_module_forward_pre_hook(self._seen)
+
+    def finish(self, backward_calls: int) -> bool:
+        """End the look with the step; False if it has seen nothing."""
+        self.disarm()
+        if not self._found:
+            return False
+        self.calls = backward_calls
+        self.sizes = Sizes(
+            sum(one.samples for one in self._found), sum(one.tokens for one in self._found)
+        )
+        return True
 
     def disarm(self) -> None:
         """Take the hook away."""
@@ -172,16 +191,18 @@ class _Glance:
 
     def _seen(self, module: Any, args: Any) -> None:
         try:
-            if id(module) not in self._known or in_the_way():
+            key, torch = id(module), torch_of_run()
+            if key not in self._known or (self._first or key) != key or in_the_way():
                 return
-            if not torch_of_run().is_grad_enabled():
+            # In a backward pass it is checkpointing that computes a forward pass again.
+            if not torch.is_grad_enabled() or torch._C._current_graph_task_id() != -1:  # noqa: SLF001
                 return
-            self.disarm()
+            self._first = key
             # A global hook is not given the arguments by name; they lie in the caller's frame.
             named = sys._getframe(1).f_locals.get("kwargs", {})  # noqa: SLF001
             found = sizes_of((*args, named) if isinstance(named, dict) else args)
             if not math.isnan(found.samples):
-                self.sizes, self.news = found, True
+                self._found.append(found)
         except Exception:  # noqa: BLE001  nothing of ours may reach the forward pass
             self.disarm()
 
@@ -211,18 +232,19 @@ class Shapes:
 
     def idle(self, step: int) -> bool:
         """True if `take` would tell the same as before: no loader, no look under way or due."""
-        glance = self._glance
-        return not (self.loader.batches_seen or glance.waiting or glance.news or step >= self._next)
+        return not (self.loader.batches_seen or self._glance.waiting or step >= self._next)
 
     def take(self, step: int, backward_calls: int, model: Any) -> Batch:
         """Sizes of the step that has just ended; arms the next look when it is time."""
         batches, loaded, waited = self.loader.take()
-        self._glance.news = False
+        calls = max(1, backward_calls)
+        if self.loader.model is None and model is not None:
+            self.loader.model = weakref.ref(unwrapped(model))
         if self._glance.waiting:
-            # It has seen nothing in a whole step, so it is tried less and less often.
-            self._glance.disarm()
-            self._every *= 4
-            self._next = step + self._every
+            if not self._glance.finish(calls):
+                # It has seen nothing in a whole step, so it is tried less and less often.
+                self._every *= 4
+                self._next = step + self._every
         elif step >= self._next:
             # The model becomes known during the first steps.
             self._next = step + (self._every if model is not None or step > EVERY else 1)
@@ -230,9 +252,9 @@ class Shapes:
                 self._glance.arm(model)
         seen = self._glance.sizes
         # A loop without an own batch a step may draw several steps from one, or use no loader.
-        calls = max(1, backward_calls)
         loaded_known = batches and not math.isnan(loaded.samples)
-        sizes = loaded if loaded_known else Sizes(seen.samples * calls, seen.tokens * calls)
+        share = calls / self._glance.calls  # the last step of an epoch may accumulate less
+        sizes = loaded if loaded_known else Sizes(seen.samples * share, seen.tokens * share)
         if loaded_known and math.isnan(sizes.tokens) and seen.samples:
             sizes = Sizes(sizes.samples, seen.tokens / seen.samples * sizes.samples)
         return Batch(
