@@ -131,6 +131,25 @@ def test_of_a_mixture_of_experts_the_chosen_ones_count() -> None:
     assert one.lower_bound
 
 
+@pytest.mark.parametrize(
+    ("flowing", "per_token", "source"),
+    [
+        (0, 6 * 1000 + 2 * 90_000, mfu.WITH_FROZEN),
+        (60_000, 6 * 1000 + 2 * 30_000 + 4 * 60_000, mfu.WITH_FLOWING),
+    ],
+)
+def test_frozen_parameters_count_what_they_cost(flowing: int, per_token: int, source: str) -> None:
+    frozen = {"frozen_parameters": 90_000, "frozen_flowing": flowing, "parameters": 1000}
+    one = found(trained(None, 1.0, 100.0, **frozen, transformer=True))
+    assert (one.flops_per_second, one.source) == (per_token * 100, source)
+    assert one.lower_bound
+
+
+def test_the_precision_is_that_of_the_frozen_ones_where_they_are_more() -> None:
+    types = {"parameter_types": {"float32": 9}, "frozen_types": {"bfloat16": 900}}
+    assert found(trained(autocast=None, flops_per_step=1e12, **types)).precision == "bf16"
+
+
 def test_of_split_layers_this_ranks_part_counts() -> None:
     one = found(
         trained(None, 2.0, 1000.0, active_parameters=500_000, active_note="part", transformer=True)

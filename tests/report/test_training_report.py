@@ -170,7 +170,7 @@ def test_without_autocast_the_weights_tell_the_precision(types: dict[str, int], 
 
 
 def test_a_summary_tells_the_numbers() -> None:
-    state = machine(h100(), run(), sample(), status("finished", detail="exit code 0"))
+    state = machine(h100(), run(), sample(), status("finished", detail="exit code 0", exit_code=0))
     lines = summary(state).splitlines()
     assert lines[0] == "train.py  PID 4711  cuda:0  finished, exit code 0"
     assert lines[1].startswith("  mixed precision healthy: scale 65536")
@@ -178,7 +178,7 @@ def test_a_summary_tells_the_numbers() -> None:
     assert "1,204, 200 ms each (95% within 210 ms), waits for data 3.0%" in shown
     assert "2.31, always finite" in shown
     assert "65536 (16384 to 65536)" in shown
-    assert "norm 1.2, 12% of 200 calls clipped" in shown
+    assert "norm 1.2, clipped in 12% of 200 steps with clip calls" in shown
     assert "40,960 tokens/s" in shown
     # 49.47 TFLOP in 0.2 s are 247.35 TFLOPS, 25.0 % of 989.4.
     assert "247 TFLOPS, 25.0% of 989 TFLOPS FP16 (given)" in shown
@@ -272,3 +272,10 @@ def test_what_torch_has_allocated_is_not_all_that_a_gpu_holds() -> None:
         text = " ".join(training.summary(state.ordered_runs(), state, NOW).split())
         assert (words in text) is said
         assert "peak 12.0 GiB" in text
+
+
+def test_a_run_whose_exit_code_is_not_known_has_ended_and_not_finished() -> None:
+    state = machine(h100(), run(), sample(), status("finished", detail="exit code not known"))
+    assert summary(state).splitlines()[0].endswith("  ended, exit code not known")
+    told = machine(h100(), run(), sample(), status("finished", detail="exit code 0", exit_code=0))
+    assert summary(told).splitlines()[0].endswith("  finished, exit code 0")

@@ -4,7 +4,8 @@ What recomputation (activation checkpointing) executes twice is counted once, so
 utilisation by the time it takes. The default count is 6 N D (Kaplan et al. 2020, "Scaling laws for
 neural language models", 2.1): 2 FLOPs a parameter and token forward, 4 backward, without attention
 itself and without embeddings. It holds for transformers alone. N are the parameters that a token
-passes on its rank: of a mixture of experts those of the chosen ones.
+passes on its rank: of a mixture of experts those of the chosen ones. A frozen matrix costs its 2
+forward, and 2 more where gradients surely flow through it to what trains before it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ LEAST_STEPS = 20
 NO_STEP = "no step for long"
 SOURCES = {"given": "given", "counted": "counted in one step"}
 SIX_N_D = "6 x parameters x tokens"
+WITH_FROZEN = "6 x trained + 2 x frozen parameters x tokens"
+WITH_FLOWING = "6 x trained + 2 to 4 x frozen parameters x tokens"
 
 PRECISION_OF_TYPE = {
     "float64": "fp64",
@@ -174,9 +177,11 @@ def precision_of(run: RunState, device: Rated) -> str | None:
     autocast = run.sample.autocast if run.sample is not None else None
     if autocast is not None:
         return autocast
-    counts = {
-        name.rpartition(".")[2]: count for name, count in run.identity.parameter_types.items()
-    }
+    counts: dict[str, int] = {}
+    for types in (run.identity.parameter_types, run.identity.frozen_types):
+        for name, count in types.items():
+            kind = name.rpartition(".")[2]
+            counts[kind] = counts.get(kind, 0) + count
     if not counts:
         return None
     precision = PRECISION_OF_TYPE.get(max(counts, key=lambda name: counts[name]))
@@ -234,12 +239,15 @@ def _flops_per_step(
         return None, "", f"{reason}: give the FLOPs per step (--flops, watch(flops_per_step=))"
     parameters = _token_parameters(identity)
     tokens = window.tokens_per_step if window is not None else None
-    if parameters is None or parameters <= 0:
+    frozen, flowing = identity.frozen_parameters or 0, identity.frozen_flowing
+    if parameters is None or parameters + frozen <= 0:
         return None, "", "the number of parameters is not known"
     if tokens is None or not math.isfinite(tokens) or tokens <= 0:
         return None, "", "the tokens per step are not known: give them (--tokens-per-step)"
     note = f", N = {plain(identity.active_note, 60)}" if identity.active_note else ""
-    return 6.0 * parameters * tokens, f"{SIX_N_D}{note}", ""
+    formula = (WITH_FLOWING if flowing else WITH_FROZEN) if frozen else SIX_N_D
+    per_token = 6.0 * parameters + 2.0 * frozen + 2.0 * flowing
+    return per_token * tokens, f"{formula}{note}", ""
 
 
 def _token_parameters(identity: events.Run) -> int | None:

@@ -40,11 +40,13 @@ class Run(Event, frozen=True, kw_only=True, tag="run"):
     among them that only look up. `active_parameters` are those that one token passes on this rank,
     lookups left out, where they are not simply the rest: of a mixture of experts and of layers that
     ranks split among them; `active_note` says which ("2 of 8 experts"), `active_absence` why they
-    are not known. `transformer`: attention was found in the model. `entry` says how the recorder
-    came in ("run", "watch", "attach"). `flops_per_step` is per optimizer step and rank, forward and
-    backward, and `flops_source` where it comes from: "given" or "counted". `limits` are what the
-    recorder cannot see here, in words ("compiled modules show no layers"). `data_workers` is the
-    number of worker processes of the data loader in use, 0: none.
+    are not known. `frozen_parameters` are the matrices of the model that do not train, lookups left
+    out (None: not known), `frozen_flowing` those among them through which gradients surely flow,
+    `frozen_types` their types. `transformer`: attention was found in the model. `entry` says how
+    the recorder came in ("run", "watch", "attach"). `flops_per_step` is per optimizer step and
+    rank, forward and backward, and `flops_source` where it comes from: "given" or "counted".
+    `limits` are what the recorder cannot see here, in words ("compiled modules show no layers").
+    `data_workers` is the number of worker processes of the data loader in use, 0: none.
     """
 
     run: str
@@ -68,6 +70,9 @@ class Run(Event, frozen=True, kw_only=True, tag="run"):
     active_parameters: int | None = None
     active_note: str = ""
     active_absence: str = ""
+    frozen_parameters: int | None = None
+    frozen_flowing: int = 0
+    frozen_types: dict[str, int] = {}
     parameter_types: dict[str, int] = {}
     transformer: bool | None = None
     sharded: bool = False

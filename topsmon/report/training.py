@@ -12,7 +12,7 @@ from topsmon import events
 from topsmon.diagnosis import mfu, of_run
 from topsmon.diagnosis.training import ranks_text, together
 from topsmon.diagnosis.training.ending import shortened
-from topsmon.diagnosis.training.other_ranks import rank_word, suffers
+from topsmon.diagnosis.training.other_ranks import causes_first, place, rank_word
 from topsmon.diagnosis.training.words import counted, number_text, scale_text, seconds_text
 from topsmon.report import profile_lines
 from topsmon.report.columns import pad, wrap
@@ -118,8 +118,7 @@ def summary(runs: Sequence[RunState], state: State, now: float, *, ascii_only: b
 
 
 def _block(ranks: list[RunState], state: State, now: float) -> list[str]:
-    judged = [(run, of_run(state, run.key, now)) for run in ranks]
-    judged.sort(key=lambda pair: suffers(state, pair[0]))
+    judged = [(run, of_run(state, run.key, now)) for run in causes_first(state, ranks)]
     worst, findings = min(judged, key=lambda pair: _badness(pair[1]))
     lines = wrap(_heading(ranks), WIDTH, rest=2)
     of = f"{ranks_text([worst])}: " if len(ranks) > 1 else ""
@@ -170,7 +169,11 @@ def _condition(run: RunState) -> str:
 
 
 def _state(run: RunState) -> str:
-    return "interrupted" if run.interrupted else run.condition
+    if run.interrupted:
+        return "interrupted"
+    status = run.status
+    unsure = status is not None and status.exit_code is None and status.detail
+    return "ended" if run.condition == "finished" and unsure else run.condition
 
 
 def _alike(
@@ -289,7 +292,8 @@ def _gradients(sample: events.RunSample) -> str:
     if window.gradient_norm_median is not None:
         parts.append(f"median {number_text(window.gradient_norm_median)}")
     if window.clipped_ratio is not None:
-        parts.append(f"{percent(window.clipped_ratio, 0)} of {window.clip_calls:,} calls clipped")
+        steps = counted(window.clip_calls, "step")
+        parts.append(f"clipped in {percent(window.clipped_ratio, 0)} of {steps} with clip calls")
     return ", ".join(parts)
 
 
@@ -318,7 +322,7 @@ def lines(state: State, now: float) -> list[str]:
     alike: dict[tuple[str, ...], list[RunState]] = {}
     runs = state.ordered_runs()
     places = {run.group: place for place, run in reversed(list(enumerate(runs)))}
-    for run in sorted(runs, key=lambda run: (places[run.group], suffers(state, run))):
+    for run in sorted(runs, key=lambda run: (places[run.group], place(state, run))):
         step = counted(run.sample.step, "step") if run.sample is not None else "no step"
         words = verdict(run, of_run(state, run.key, now))
         alike.setdefault((run.group, _state(run), step, words), []).append(run)

@@ -73,8 +73,8 @@ def examine(model: nn.Module, *args: Any, **kwargs: Any) -> Result:
     one = Autopsy(Slots())
     assert one.arm(model, got.append) == ""
     model(*args, **kwargs)
-    assert nn.Module.__call__ is PLAIN_CALL
     one.finish()
+    assert nn.Module.__call__ is PLAIN_CALL
     assert not one.armed
     return got[0]
 
@@ -226,8 +226,8 @@ def test_a_pass_that_raises_leaves_nothing_behind() -> None:
     one.arm(model, got.append)
     with pytest.raises(KeyboardInterrupt):
         model(torch.tensor([[1.0]]))
-    assert nn.Module.__call__ is PLAIN_CALL
     one.finish()
+    assert nn.Module.__call__ is PLAIN_CALL
     assert not one.armed
     assert got[0].where == "loss"
 
@@ -362,3 +362,34 @@ def test_who_wrapped_module_calls_after_us_keeps_working() -> None:
         one.finish()
         calls._NOW.__init__()  # type: ignore[misc]
         nn.Module.__call__ = PLAIN_CALL  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("passes", [2, 4])
+def test_a_later_pass_of_the_step_is_watched_too(passes: int) -> None:
+    """As with accumulation, or net(a) and net(b) before one backward pass."""
+    model = nn.Sequential(nn.Linear(1, 1), Gate())
+    one = Autopsy(Slots())
+    got: list[Result] = []
+    one.arm(model, got.append, others=True)
+    for number in range(1, passes + 1):
+        bad = number == min(passes, 3)
+        model[1].spoil = spoil_with(math.nan) if bad else None  # type: ignore[assignment]
+        model(torch.ones(1, 1))
+    one.finish()
+    assert (got[0].where, got[0].names) == ("module", ("1",))
+
+
+def test_the_words_say_what_was_not_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(autopsy, "CALLS_EACH", 5)
+    model = nn.Sequential(nn.Linear(1, 1))
+    one = Autopsy(Slots())
+    got: list[Result] = []
+    one.arm(model, got.append, others=True)
+    for _ in range(4):
+        model(torch.ones(1, 1))
+    one.finish()
+    assert got[0].values["modules"] == 5
+    assert got[0].message == (
+        "no output of Sequential's modules was bad in the 3 forward passes watched; "
+        f"what else is trained was not watched; {autopsy.CUT}"
+    )

@@ -290,3 +290,48 @@ def test_one_nan_batch_without_a_scaler_ruins_the_weights(written, net):
     bad = {name for name, p in model.named_parameters() if not p.isfinite().all()}
     assert set(event.names) <= bad
     assert set(written.events("nonfinite-weights")[-1].names) == bad
+
+
+class BadThird(torch.nn.Module):
+    """NaN in each third of four calls."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return x * math.nan if self.calls % 4 == 3 else x
+
+
+def test_a_nan_in_a_later_micro_batch_is_named(written, net):
+    model = torch.nn.Sequential(net(), BadThird())
+    optimizer = torch.optim.SGD(model.parameters(), 0.0)
+    for _ in range(3):
+        for _ in range(4):
+            model(torch.randn(8, 16)).mean().backward()
+        # The gradients are not finite: the weights stay as they are.
+        optimizer.zero_grad()
+        optimizer.step()
+    event = written.events("nonfinite-output")[0]
+    assert (event.step, event.names, event.message) == (2, ("1",), "BadThird")
+
+
+@pytest.mark.parametrize("second", [False, True])
+def test_a_finite_pass_exonerates_only_what_was_watched(written, net, second):
+    models = [net(), torch.nn.Linear(1, 1)][: 1 + second]
+    parameters = [parameter for model in models for parameter in model.parameters()]
+    optimizer = torch.optim.SGD(parameters, 0.0)
+    for _ in range(3):
+        (models[0](torch.randn(8, 16)).mean() * math.nan).backward()
+        optimizer.zero_grad()
+        optimizer.step()
+    event = written.events("nonfinite-output")[0]
+    assert event.step == 2
+    if second:
+        assert event.message == (
+            "no output of Sequential's modules was bad in the forward pass watched; "
+            "what else is trained was not watched"
+        )
+    else:
+        assert event.message == (
+            "every module's output is finite: look at the loss function and at the labels"
+        )

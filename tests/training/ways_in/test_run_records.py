@@ -239,7 +239,7 @@ def test_exceptions_and_last_words_are_what_they_were(launched) -> None:
     told = [end for _, several in found for end in several]
     assert ("exit code 1", 1.0) in told
     assert ("exit code 1: cannot go on", 1.0) in told
-    assert ("the program ended", None) in told
+    assert ("exit code 0", 0.0) in told
 
 
 def test_a_killed_run_has_its_last_steps_and_words(launched) -> None:

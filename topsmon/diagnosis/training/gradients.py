@@ -159,8 +159,13 @@ def clip_always(watched: Watched) -> Iterator[events.Finding]:
     if ratio is None or ratio < CLIPPED_ALWAYS or window.clip_calls < CLIP_CALLS:
         return
     limit, median = known(sample.clip_max_norm), known(window.gradient_norm_median)
+    if sample.totals.clip_calls > sample.totals.steps:
+        return  # each call may have its own limit, and a step counts where one of them bites
+    if limit is not None and median is not None and median <= limit:
+        return  # the limit of the newest step is not that which bit
     evidence = [f"{percent(ratio, 0)} of {window.clip_calls:,} clip calls changed the gradients"]
-    if limit is not None and median is not None:
+    # Several optimizers may be clipped in turn, each with a limit of its own.
+    if limit is not None and median is not None and len(watched.identity.optimizers) <= 1:
         evidence.append(f"median norm {number_text(median)}, max_norm {number_text(limit)}")
     yield found(
         watched,

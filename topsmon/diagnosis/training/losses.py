@@ -6,9 +6,11 @@ Clipping is never advised here: NaN clipped is NaN.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from topsmon import events
 from topsmon.diagnosis.training.before import exploded, fp16_weights
+from topsmon.diagnosis.training.other_ranks import others
 from topsmon.diagnosis.training.watched import Watched, found
 from topsmon.diagnosis.training.words import counted, names_text
 from topsmon.units import plain
@@ -147,7 +149,7 @@ def _evidence(watched: Watched, sample: events.RunSample, count: int) -> Iterato
     elif look.names:
         yield f"module {names_text(look.names, 1)} at step {look.step:,}, in forward order"
     elif look.values:
-        yield f"seen at step {look.step:,}: {plain(look.message, 160)}"
+        yield f"seen at step {look.step:,}: {plain(look.message, 300)}"
     else:
         yield f"module not seen: {plain(look.message, 120)}"
     growth = exploded(watched)
@@ -180,7 +182,7 @@ def weights_nan(watched: Watched) -> Iterator[events.Finding]:
         cause="a step with bad gradients went into them; training on is lost time",
         evidence=(f"parameters {names_text(event.names)}",) if event.names else (),
         remedy=(
-            f"Stop the run and restore a checkpoint from before step {_last_good(watched, event):,}"
+            f"Stop the run and restore a checkpoint from before step {_last_good_of_all(watched):,}"
             f" whose weights are finite. {_against_bad_steps(watched)}"
         ),
         basis="NaN + x is NaN: no gradient brings a weight back",
@@ -196,6 +198,13 @@ def _against_bad_steps(watched: Watched) -> str:
     if watched.scaler is None:
         return "Skip the batch that did it, or use a GradScaler, which skips such steps."
     return "Find why the loss was not finite; a dead loss scale lets a bad step through."
+
+
+def _last_good_of_all(watched: Watched) -> int:
+    """The least of the launch's ranks: the all-reduce carries a bad gradient to all of them."""
+    runs = [watched.run, *others(watched.state, watched.run)]
+    bad = [(run, event) for run in runs if (event := run.bad_weights()) is not None]
+    return min(_last_good(replace(watched, run=run), event) for run, event in bad)
 
 
 def _last_good(watched: Watched, event: events.RunEvent) -> int:

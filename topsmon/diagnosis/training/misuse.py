@@ -12,6 +12,9 @@ MANY_SKIPS = 10
 """From so many skips on, a scheduler may be off by the one step that is under way."""
 PLAIN_SCALERS = frozenset({"GradScaler"})
 """Class names of scalers that refuse FP16 gradients; ShardedGradScaler allows them."""
+SCALE_FREE = ("adam", "rmsprop", "rprop", "adagrad", "adadelta", "adafactor", "lion", "lamb")
+"""Parts of class names, in lower case, of optimizers that divide by the gradient's own size or take
+its sign: a gradient times a constant gives the same step but for eps."""
 
 
 def clip_before_unscale(watched: Watched) -> Iterator[events.Finding]:
@@ -32,19 +35,42 @@ def clip_before_unscale(watched: Watched) -> Iterator[events.Finding]:
         severity="fail",
         word="GRAD",
         title="gradients are clipped before they are unscaled",
-        cause=_slowdown(norm, limit, scale),
+        cause=_slowdown(watched.identity, norm, limit, scale),
         evidence=tuple(_clip_evidence(count, norm, limit, scale)),
         remedy="Call scaler.unscale_(optimizer) before clip_grad_norm_.",
         basis="PyTorch AMP examples, gradient clipping; lightning#9330, pytorch/examples#1196",
     )
 
 
-def _slowdown(norm: float | None, limit: float | None, scale: float | None) -> str:
-    """The step should be min(norm / scale, max_norm) long and is max_norm / scale."""
-    words = "training stalls silently: no NaN, steps far too small"
-    if norm is None or limit is None or scale is None or not 0 < limit < norm:
-        return words
-    return f"training stalls silently: steps are {times_text(min(scale, norm / limit))} too small"
+def _slowdown(
+    identity: events.Run, norm: float | None, limit: float | None, scale: float | None
+) -> str:
+    """The gradient should be min(norm / scale, max_norm) long and is max_norm / scale."""
+    times = "far"
+    if norm is not None and limit is not None and scale is not None and 0 < limit < norm:
+        times = times_text(min(scale, norm / limit))
+    adaptive = _scale_free(identity)
+    if adaptive:
+        return f"gradients are {times} too small; {_hardly_change(adaptive)}"
+    if any(map(_is_scale_free, identity.optimizers)):
+        return f"gradients are {times} too small"
+    if times == "far":
+        return "training stalls silently: no NaN, steps far too small"
+    return f"training stalls silently: steps are {times} too small"
+
+
+def _is_scale_free(optimizer: str) -> bool:
+    return any(part in optimizer.lower() for part in SCALE_FREE)
+
+
+def _scale_free(identity: events.Run) -> str:
+    """Class names of a run's optimizers where none takes steps as long as its gradients are."""
+    names = list(dict.fromkeys(identity.optimizers))
+    return " and ".join(names[:2]) if all(map(_is_scale_free, names)) else ""
+
+
+def _hardly_change(optimizers: str) -> str:
+    return f"steps of {optimizers} hardly change, but clipping, eps and the norms shown do"
 
 
 def _clip_evidence(
@@ -72,6 +98,11 @@ def bypass(watched: Watched) -> Iterator[events.Finding]:
         scale = event.values.get("scale")
     factor = known(scale)
     times = times_text(factor) if factor is not None else "far"
+    adaptive = _scale_free(watched.identity)
+    mixed = not adaptive and any(map(_is_scale_free, watched.identity.optimizers))
+    harm = f"{'gradients' if adaptive or mixed else 'steps'} are {times} too large"
+    if adaptive:
+        harm += f"; {_hardly_change(adaptive)}"
     yield found(
         watched,
         rests_on=event,
@@ -79,7 +110,7 @@ def bypass(watched: Watched) -> Iterator[events.Finding]:
         severity="fail",
         word="AMP",
         title="optimizer.step() is called with scaled gradients",
-        cause=f"steps are {times} too large, and nothing skips a bad one",
+        cause=f"{harm}, and nothing skips a bad one",
         evidence=(counted(max(count, 1), "step") + " outside scaler.step()",),
         remedy="Call scaler.step(optimizer), then scaler.update(), instead of optimizer.step().",
         basis="torch/amp/grad_scaler.py; Applio#860",
@@ -114,9 +145,10 @@ def fp16_no_scaler(watched: Watched) -> Iterator[events.Finding]:
 
 
 def scaler_disabled(watched: Watched) -> Iterator[events.Finding]:
-    """A scaler that was built and does nothing."""
+    """A scaler that was built and does nothing where FP16 is in use; BF16 and FP32 need none."""
     scaler = watched.identity.scaler
-    if scaler is None or scaler.enabled:
+    fp16 = watched.sample is not None and watched.sample.autocast == "fp16"
+    if scaler is None or scaler.enabled or not (fp16 or _share(watched.identity, "float16")):
         return
     yield found(
         watched,

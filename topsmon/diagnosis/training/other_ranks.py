@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 
 from topsmon.diagnosis.words import joined
@@ -96,8 +97,23 @@ def suffers(state: State, run: RunState) -> bool:
 
 
 def causes_first(state: State, runs: Sequence[RunState]) -> list[RunState]:
-    """The runs in their order, but those that only suffer after all others."""
-    return sorted(runs, key=lambda run: suffers(state, run))
+    """The runs in their order, but the first to go bad first, and after all who only suffers."""
+    return sorted(runs, key=lambda run: place(state, run))
+
+
+def place(state: State, run: RunState) -> tuple[bool, float]:
+    """Sorts the ranks of a launch by who comes first as a cause.
+
+    Who suffers comes last; before that a lower first step with a bad loss or bad weights counts.
+    """
+    totals = run.sample.totals if run.sample is not None else None
+    weights = run.bad_weights()
+    steps = (
+        totals.first_nonfinite_loss_step if totals is not None else None,
+        weights.step if weights is not None else None,
+    )
+    first = min((step for step in steps if step is not None), default=None)
+    return suffers(state, run), math.inf if first is None else first
 
 
 def rank_word(run: RunState) -> str:

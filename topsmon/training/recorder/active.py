@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from .tensors import torch_of_run
 
+ATTENTION_FUNCTIONS = frozenset({"scaled_dot_product_attention", "flash_attn_func"})
+
 EXPERT_COUNTS = (
     "num_experts",  # Qwen, Switch, DeepSpeed, torchtitan
     "num_local_experts",  # Mixtral, Llama 4, gpt-oss
@@ -45,6 +47,8 @@ NOT_ALL_COMPUTED = (
 )
 """Where these are set tokens may be dropped, or experts may compute nothing."""
 ROUTERS = ("router", "gate", "wg")
+_SKIPPED = re.compile(r"(^|\.)(original_module|lora_\w+|ema\w*|\w+_ema)$")
+"""Of PEFT: what a trained copy replaces, adapters that are not in use. Averages of weights."""
 _HOLDER = re.compile(r"Experts")
 _LAYER = re.compile(r"(MoE|Moe|MOE)(Layer|Block)?$|SparseMLP$|MixtureOfExperts|ExpertChoice")
 
@@ -180,6 +184,65 @@ def _experts_in(module: Any) -> int | None:
         return None
     sizes = {sum(elements(item) for item in child.parameters()) for child in children}
     return len(children) if len(sizes) == 1 and sizes != {0} else None
+
+
+def is_attention(module: Any) -> bool:
+    """True for torch's own attention, one by name, or one by the function that it calls."""
+    kind = type(module)
+    if isinstance(module, torch_of_run().nn.MultiheadAttention):
+        return True
+    code = getattr(getattr(kind, "forward", None), "__code__", None)
+    named = "attention" in kind.__name__.lower()
+    return named or (code is not None and bool(ATTENTION_FUNCTIONS.intersection(code.co_names)))
+
+
+def frozen(model: Any) -> list[Any]:
+    """Matrices that do not train; left out are those under names that the forward pass skips."""
+    skipped = {
+        id(item)
+        for name, module in model.named_modules()
+        if _SKIPPED.search(name)
+        for item in module.parameters()
+    }
+    return [
+        item
+        for item in model.parameters()
+        if not item.requires_grad and id(item) not in skipped and _is_matrix(item)
+    ]
+
+
+def _is_matrix(parameter: Any) -> bool:
+    lazy = torch_of_run().nn.parameter.is_lazy(parameter)
+    return not lazy and len(getattr(parameter, "ds_shape", None) or parameter.shape) > 1
+
+
+def flowing(model: Any) -> set[int]:
+    """Ids of frozen parameters that gradients surely flow through.
+
+    Those of a stack of equal layers, each with one attention, after the first layer that trains.
+    Beside a second attention (a decoder's, over an encoder) not all matrices lie on the way back.
+    """
+    nn, found = torch_of_run().nn, set()
+    for module in model.modules():
+        if not isinstance(module, (nn.ModuleList, nn.Sequential)):
+            continue
+        layers = list(module)
+        if len({type(layer) for layer in layers}) != 1 or any(_attentions(x) != 1 for x in layers):
+            continue
+        trains = False
+        for layer in layers:
+            held = list(layer.parameters())
+            found |= {id(item) for item in held if trains and not item.requires_grad}
+            trains = trains or any(item.requires_grad for item in held)
+    return found
+
+
+def _attentions(layer: Any) -> int:
+    """Attentions inside a layer, those inside another one left out; 0 where it is one itself."""
+    if is_attention(layer):
+        return 0
+    children = [child for child in layer.__dict__.get("_modules", {}).values() if child is not None]
+    return sum(1 if is_attention(child) else _attentions(child) for child in children)
 
 
 def elements(parameter: Any) -> int:

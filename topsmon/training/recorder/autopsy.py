@@ -1,6 +1,6 @@
-"""Which module produced the first non-finite value? One forward pass looked at module by module.
+"""Which module produced the first non-finite value? One step's forward passes, call by call.
 
-Two reductions a tensor (its extremes), read together when the pass has ended. Nothing is attached
+Two reductions a tensor (its extremes), read together when the step has ended. Nothing is attached
 to the user's modules.
 """
 
@@ -23,6 +23,12 @@ PER_STREAK, IN_ALL = 3, 50
 TENSORS_EACH, CALLS_EACH = 16, 20_000
 INPUT_BAD = "the input batch is not finite"
 LOSS_BAD = "every module's output is finite: look at the loss function and at the labels"
+OTHERS = "what else is trained was not watched"
+QUIET = "passes without gradients were not watched"
+THREADS = "calls in other threads were not watched"
+CAPTURED = "captured or compiled calls were not watched"
+CUT = f"the look ended after {CALLS_EACH:,} module calls"
+UNJUDGED = "some tensors could not be judged"
 UNSEEN = "no forward pass of the model was seen"
 
 
@@ -97,11 +103,11 @@ def find(records: Sequence[Call], finished: Sequence[int], values: Sequence[floa
 
 
 class _Forward:
-    """Observes the calls of one forward pass."""
+    """Observes the calls of one step's forward passes."""
 
     def __init__(self, model: Any, slots: Slots) -> None:
         self.slots = slots
-        root_name = type(model).__name__
+        root_name = self.name = type(model).__name__
         self.root = weakref.ref(model)
         self.known = {
             id(module): (display(name, model) or root_name, type(module).__name__)
@@ -112,11 +118,12 @@ class _Forward:
         self.extremes: list[Any] = []
         self.stack: list[int] = []
         self.thread: int | None = None
-        self.over = False
+        self.over = self.paused = False
+        self.gaps: dict[str, None] = {}
 
     def __call__(self, call: Any, module: Any, args: Any, kwargs: Any) -> Any:
         """Make a module call and note the extremes of what goes in and comes out."""
-        if self.over or id(module) not in self.known or not self._begins():
+        if self.over or self.paused or id(module) not in self.known or not self._begins():
             return call(module, *args, **kwargs)
         index = len(self.records)
         record = Call(*self.known[id(module)], self.stack[-1] if self.stack else None)
@@ -130,20 +137,23 @@ class _Forward:
         finally:
             del self.stack[self.stack.index(index) :]
             self.finished.append(index)
-            if not self.stack and module is self.root():
-                self.over = True
-                calls.release(self)
         return result
 
     def _begins(self) -> bool:
         """False for passes without gradients (validation) and for other threads' calls."""
-        if len(self.records) >= CALLS_EACH or in_the_way():
-            return False
+        if len(self.records) >= CALLS_EACH:
+            return self._passed_over(CUT)
+        if in_the_way():
+            return self._passed_over(CAPTURED)
         if self.thread is None and torch_of_run().is_grad_enabled():
             self.thread = threading.get_ident()
-        if self.thread != threading.get_ident():
-            return False
-        return bool(self.stack or torch_of_run().is_grad_enabled())
+        if not (self.stack or torch_of_run().is_grad_enabled()):
+            return self._passed_over(QUIET)
+        return self.thread == threading.get_ident() or self._passed_over(THREADS)
+
+    def _passed_over(self, why: str) -> bool:
+        self.gaps[why] = None
+        return False
 
     def _note(
         self, places: list[int], value: Any, given: frozenset[int], passed_on: Any = None
@@ -153,10 +163,13 @@ class _Forward:
         try:
             for tensor in tensors_in(value):
                 if len(ids) >= TENSORS_EACH:
+                    self.gaps[UNJUDGED] = None
                     break
                 ids.add(id(tensor))
                 part = shard(tensor)
                 if not (countable(part) and self.slots.can_read(part)):
+                    if (part.is_floating_point() or part.is_complex()) and part.numel():
+                        self.gaps[UNJUDGED] = None
                     continue
                 with torch.no_grad():
                     part = part.detach()
@@ -166,17 +179,17 @@ class _Forward:
                 place.append(len(self.extremes))
                 self.extremes.extend(extremes)
         except Exception:  # noqa: BLE001  a tensor of a kind that cannot be reduced is not judged
-            return frozenset(ids)
+            self.gaps[UNJUDGED] = None
         return frozenset(ids)
 
 
 class Autopsy:
-    """Looks at one forward pass when asked, a few times in a streak of non-finite losses."""
+    """Looks at one step's forward passes when asked, a few times in a streak of bad losses."""
 
     def __init__(self, slots: Slots) -> None:
         self._slots = slots
         self._forward: _Forward | None = None
-        self._then: Callable[[Result], None] | None = None
+        self._then: Callable[..., None] | None = None
         self._in_streak = self._in_all = 0
 
     @property
@@ -184,8 +197,11 @@ class Autopsy:
         """True from `arm` until `finish` has taken what was seen."""
         return self._forward is not None
 
-    def arm(self, model: Any, then: Callable[[Result], None]) -> str:
-        """Look at the model's next forward pass; returns why not, empty if it will."""
+    def arm(self, model: Any, then: Callable[..., None], *, others: bool = False) -> str:
+        """Look at the model until `finish`; returns why not, empty if it will.
+
+        `others`: more is trained than this model.
+        """
         if self.armed:
             return ""
         if model is None:
@@ -198,6 +214,8 @@ class Autopsy:
         self._in_streak += 1
         self._in_all += 1
         self._forward, self._then = _Forward(model, self._slots), then
+        if others:
+            self._forward.gaps[OTHERS] = None
         calls.observe(self._forward)
         return ""
 
@@ -205,16 +223,37 @@ class Autopsy:
         """A loss was finite again."""
         self._in_streak = 0
 
-    def finish(self) -> None:
-        """Stop looking and read what was seen. Does nothing before a forward pass has begun."""
+    def pause(self, paused: bool) -> None:
+        """Pass over module calls: a backward pass repeats those under checkpointing."""
+        if self._forward is not None:
+            self._forward.paused = paused
+
+    def finish(self, *about: Any) -> None:
+        """Stop looking, read what was seen, call `then(result, *about)`.
+
+        Does nothing before a forward pass has begun.
+        """
         forward, then = self._forward, self._then
         if forward is None or then is None or not (forward.records or forward.root() is None):
             return
         self._forward = self._then = None
         forward.over = True
         calls.release(forward)
-        records, finished = forward.records, forward.finished
         if not forward.extremes:
-            then(Result("unseen", (), UNSEEN))
+            then(Result("unseen", (), UNSEEN), *about)
             return
-        self._slots.read(forward.extremes, lambda values: then(find(records, finished, values)))
+        self._slots.read(forward.extremes, lambda values: then(_judge(forward, values), *about))
+
+
+def _judge(forward: _Forward, values: Sequence[float]) -> Result:
+    """What was found, in words that claim no more than was watched."""
+    result = find(forward.records, forward.finished, values)
+    if result.where == "input" and OTHERS in forward.gaps:
+        message = f"the input of {forward.name} is not finite; {OTHERS}"
+        return Result("input", (), message, {"modules": result.values["modules"]})
+    if result.where != "loss" or not forward.gaps:
+        return result
+    count = sum(record.parent is None for record in forward.records)
+    passes = "the forward pass" if count == 1 else f"the {count:,} forward passes"
+    message = f"no output of {forward.name}'s modules was bad in {passes} watched"
+    return Result("loss", (), "; ".join((message, *forward.gaps)), result.values)

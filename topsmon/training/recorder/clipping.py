@@ -1,12 +1,14 @@
 """Calls that clip the norm of gradients: what norm they found, and whether gradients were scaled.
 
-torch.nn.utils.clip_grad_norm_ (under both its names) and the method of FSDP's wrapper. A name that
-the run has bound before the recorder came in is missed; the norm is then sampled instead.
+torch.nn.utils.clip_grad_norm_ (under both its names), clip_grads_with_norm_, which is given the
+norm, and the method of FSDP's wrapper. A name that the run has bound before the recorder came in is
+missed; the norm is then sampled instead.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 FSDP = "torch.distributed.fsdp.fully_sharded_data_parallel"
 FUNCTIONS = ("torch.nn.utils.clip_grad", "torch.nn.utils")
 NAME = "clip_grad_norm_"
+NAME_WITH_NORM = "clip_grads_with_norm_"
+"""torch 2.6 and newer; clip_grad_norm_ does not call it by this name."""
 
 
 class ClipWatch:
@@ -69,16 +73,23 @@ class ClipWatch:
             values = {"norm": norm, "max_norm": float(max_norm), "scale": scale}
             recorder.event("scaled-clip", values=values)
 
+    def after_given(self, args: Any, kwargs: Any, _result: Any) -> None:
+        """As `after`, of a call that was given the norm and returns nothing."""
+        self.after(args, kwargs, args[2] if len(args) > 2 else kwargs.get("total_norm"))
+
 
 def patch(recorder: Recorder) -> None:
     """Put the hooks around the clipping functions and methods that the run has imported."""
+    clips = recorder.clips
     modules = [module for module in map(sys.modules.get, FUNCTIONS) if module is not None]
     owners = [*modules, getattr(sys.modules.get(FSDP), "FullyShardedDataParallel", None)]
     for owner in owners:
         if owner is not None:
-            recorder.patches.put(owner, NAME, partial(_around_clip, recorder))
+            recorder.patches.put(owner, NAME, partial(_around_clip, recorder, clips.after))
+            given = partial(_around_clip, recorder, clips.after_given)
+            recorder.patches.put(owner, NAME_WITH_NORM, given)
 
 
-def _around_clip(recorder: Recorder, original: Any) -> Any:
+def _around_clip(recorder: Recorder, after: Callable[..., None], original: Any) -> Any:
     clips = recorder.clips
-    return around_traceable(recorder, original, clips.before, clips.after, clips.failed)
+    return around_traceable(recorder, original, clips.before, after, clips.failed)

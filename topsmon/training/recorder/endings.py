@@ -30,6 +30,7 @@ class Endings:
         self._exit_code: int | None = None
         self._exit_words = ""
         self._exit_at = -1
+        self._script = _script()
 
     def passing(self, error: BaseException) -> None:
         """An exception passes through a scaler; what becomes of it is the run's affair.
@@ -75,7 +76,12 @@ class Endings:
         # Steps after the call: somebody has caught it and gone on.
         known = self._exit_code is not None and self._exit_at == recorder.steps
         code = self._exit_code if known else None
-        message = "the program ended" if code is None else f"exit code {code}"
+        # Python takes __file__ from a script that ran to its end, not from one that raised
+        # SystemExit; that exception is gone by now, and with it the code.
+        same_script = self._script is not None and _main() == self._script
+        if code is None and same_script and _script() is None and _at_the_end():
+            code = 0
+        message = "exit code not known" if code is None else f"exit code {code}"
         if known and self._exit_words:
             message += f": {self._exit_words[:MESSAGE_MAX]}"
         values = {} if code is None else {"exit_code": float(code)}
@@ -142,6 +148,24 @@ def _register_end(recorder: Recorder) -> Callable[[], None]:
     ended = _quietly(recorder, "ended")
     atexit.register(ended)
     return functools.partial(atexit.unregister, ended)
+
+
+def _main() -> int | None:
+    main = sys.modules.get("__main__")
+    return None if main is None else id(main)
+
+
+def _script() -> int | None:
+    """The identity of __main__ where it is a script with its __file__; not of -m, -c or stdin."""
+    main = vars(sys.modules["__main__"]) if "__main__" in sys.modules else {}
+    runs_script = main.get("__name__") == "__main__" and main.get("__spec__") is None
+    return _main() if runs_script and "__file__" in main else None
+
+
+def _at_the_end() -> bool:
+    """True where nothing has called `ended` but the interpreter; multiprocessing calls it too."""
+    caller = sys._getframe(2).f_back  # noqa: SLF001 - of the function that _quietly has made
+    return caller is None
 
 
 def _words(error: BaseException) -> tuple[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import os
 import weakref
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -157,25 +158,23 @@ class Examiner:
             self.zeros.sample(key, parameters or None, scale, self._zeros_seen)
 
     def before_backward(self) -> Any:
-        """The forward pass is over. Returns a context for the backward pass, None for none."""
-        self.autopsy.finish()
-        self._still_looking()
-        if not self.counter.active:
-            return None
-        context = self.counter.backward()
+        """A forward pass is over. Returns what `leave_counting` ends after the backward pass."""
+        self.autopsy.pause(True)
+        context = self.counter.backward() if self.counter.active else nullcontext()
         context.__enter__()
         return context
 
     def leave_counting(self, context: Any) -> None:
         """The end of that context."""
         context.__exit__(None, None, None)
+        self.autopsy.pause(False)
 
     # Steps ----------------------------------------------------------------------------------------
 
     def step_ended(self, step: Step) -> None:
         """A step is over, though all of it may not be known yet."""
         if self.looking:
-            self.autopsy.finish()
+            self.autopsy.finish(step)
             if self.counter.active:
                 self._counted()
             self._still_looking()
@@ -190,7 +189,7 @@ class Examiner:
             self._still_looking()
 
     def step_settled(self, step: Step, loss_finite: bool | None) -> None:
-        """A step is known; a loss that is not finite calls for a look at the next forward pass."""
+        """A step is known; a loss that is not finite calls for a look at the next step."""
         if step.skipped and step.found:
             self._suspect = SUSPECT_STEPS
         if step.watched is not None and step.scale < DEAD_SCALE:
@@ -200,7 +199,9 @@ class Examiner:
         elif loss_finite is False:
             if step.watched is None and step.device_losses:
                 self.arm_weights()
-            refused = self.autopsy.arm(self.model(), self._autopsied)
+            model = self.model()
+            others = model is not None and self._trains_others(model)
+            refused = self.autopsy.arm(model, self._autopsied, others=others)
             self._still_looking()
             if refused and self.recorder.totals.loss_streak == 1:
                 self.recorder.event("nonfinite-output", refused, step=step.number)
@@ -248,13 +249,23 @@ class Examiner:
             values["scale"] = scale
         self.recorder.event("gradient-zeros", values=values)
 
-    def _autopsied(self, result: Result) -> None:
-        step = self.recorder.step
-        if result.where == "loss":
+    def _trains_others(self, model: Any) -> bool:
+        """True if parameters are trained that are not the model's; copies of its own are not."""
+        own = {id(parameter) for parameter in model.parameters()}
+        optimizers = self.recorder.optimizers.alive()
+        trained = {
+            id(item) for one in optimizers for group in one.param_groups for item in group["params"]
+        }
+        return bool(trained & own and trained - own)
+
+    def _autopsied(self, result: Result, step: Step) -> None:
+        if result.where != "loss":
+            self._tell(result, step.number)
+        elif step.values is not None:
+            self._tell_if_bad(result, step)
+        else:
             # All outputs were finite: then it is news only if the loss made of them is not.
             step.after = [*(step.after or ()), partial(self._tell_if_bad, result)]
-        else:
-            self._tell(result, self.recorder.steps + 1)
 
     def _tell_if_bad(self, result: Result, step: Step) -> None:
         if step.flags & layout.NONFINITE_LOSS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from . import active, compiled
@@ -15,7 +16,6 @@ SHARDED_NORM = "gradients are sharded: their norm is known from the run's own cl
 COMPILED = "compiled modules show no layers"
 SPLIT_BY_MEGATRON = "tensor-parallel layers: the size of the whole model is not known here"
 MEGATRON_TABLE = "VocabParallelEmbedding"
-ATTENTION_FUNCTIONS = frozenset({"scaled_dot_product_attention", "flash_attn_func"})
 
 
 class _Weight(NamedTuple):
@@ -71,12 +71,33 @@ def _passed(model: Any, weights: Sequence[_Weight], *, split: bool) -> dict[str,
     configuration = getattr(unwrapped(model), "config", None)
     found = active.active(model, configuration, opaque=flat)
     told["active_absence"] = found.absence
+    if not flat and not found.absence:
+        told.update(_frozen(model, found))
     if not found.absence and (found.shares or split):
         told["active_note"] = found.note or active.SPLIT_PART
         told["active_parameters"] = int(
             sum(one.elements * found.shares.get(one.key, 1) for one in weights if not one.lookup)
         )
     return told
+
+
+def _frozen(model: Any, found: active.Active) -> dict[str, Any]:
+    """The frozen matrices that a token passes, those gradients flow through, and their types."""
+    lookups, flowing = _only_looked_up(model), active.flowing(model)
+    total, passed_back = Fraction(0), Fraction(0)
+    types: dict[str, int] = {}
+    for item in active.frozen(model):
+        if id(item) in lookups:
+            continue
+        passed = active.elements(item) * found.shares.get(id(item), Fraction(1))
+        total += passed
+        passed_back += passed if id(item) in flowing else 0
+        types[_type_name(item)] = types.get(_type_name(item), 0) + int(passed)
+    return {
+        "frozen_parameters": int(total),
+        "frozen_flowing": int(passed_back),
+        "frozen_types": types,
+    }
 
 
 def is_compiled(model: Any) -> bool:
@@ -192,15 +213,7 @@ def _type_name(tensor: Any) -> str:
 
 def is_transformer(model: Any) -> bool:
     """True if the model has attention: torch's own, by name, or by the function it calls."""
-    torch = torch_of_run()
-    for module in model.modules():
-        kind = type(module)
-        if isinstance(module, torch.nn.MultiheadAttention) or "attention" in kind.__name__.lower():
-            return True
-        code = getattr(getattr(kind, "forward", None), "__code__", None)
-        if code is not None and ATTENTION_FUNCTIONS.intersection(code.co_names):
-            return True
-    return False
+    return any(active.is_attention(module) for module in model.modules())
 
 
 def device_uuid(device: Any) -> str | None:

@@ -36,7 +36,11 @@ NONFINITE = {
 """Heads of what was not finite, the gravest first."""
 TOGETHER_STEPS = 50
 """What is not finite within so many steps is one story."""
-SHORT_SIX_N_D = "6ND"
+SHORT_SOURCES = {
+    mfu.SIX_N_D: "6ND",
+    mfu.WITH_FROZEN: "6ND + 2 x frozen",
+    mfu.WITH_FLOWING: "6ND + 2 to 4 x frozen",
+}
 
 
 class Fact(NamedTuple):
@@ -287,7 +291,9 @@ def mfu_fact(view: View, run: RunState) -> Fact:
     if found.ratio is None:
         absence = plain(found.ceiling_absence, 200)
         return Fact("MFU", NOT_AVAILABLE, (f"{achieved}; {absence}", achieved), "muted")
-    source = plain(found.source, 100).replace(mfu.SIX_N_D, SHORT_SIX_N_D)
+    source = plain(found.source, 140)
+    for long, short in SHORT_SOURCES.items():
+        source = source.replace(long, short)
     if found.doubtful:
         return Fact(
             "MFU", percent(found.ratio), ("in doubt: above the ceiling", "in doubt"), "warn"
