@@ -7,9 +7,9 @@ import sys
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    from topsmon.cli import run
+    from topsmon.cli import main
 
-    sys.exit(run(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))
 
 
 if __name__ == "__main__":

@@ -45,8 +45,8 @@ def test_help_names_every_command_and_the_exit_codes() -> None:
 def test_headless_commands_load_neither_torch_nor_textual(arguments: list[str]) -> None:
     script = (
         "import sys\n"
-        "from topsmon.cli import run\n"
-        f"run({arguments!r})\n"
+        "from topsmon.cli import main\n"
+        f"main({arguments!r})\n"
         "heavy = {'torch', 'textual', 'rich', 'numpy', 'asyncio'} & set(sys.modules)\n"
         "sys.exit(f'loaded: {heavy}' if heavy else 0)\n"
     )
@@ -197,7 +197,7 @@ def test_an_internal_error_is_one_line_and_a_traceback_only_under_debug() -> Non
         "from topsmon import cli\n"
         "from topsmon.cli import screen\n"
         "screen.snapshot = lambda *a, **k: 1 / 0\n"
-        "sys.exit(cli.run(sys.argv[1:]))\n"
+        "sys.exit(cli.main(sys.argv[1:]))\n"
     )
     for options, traceback in ((["--once"], False), (["--once", "--debug"], True)):
         result = subprocess.run(

@@ -26,7 +26,7 @@ CRASHED = "The NVIDIA driver library crashed"
 HEALING = """
 import sys
 from pathlib import Path
-from topsmon.cli import run
+from topsmon.cli import main
 from topsmon.devices.gpu_snapshot import GpuSnapshot
 from topsmon.simulated import scenario, table
 
@@ -37,7 +37,7 @@ def heal(self, indexes):
     return again(self, indexes)
 
 GpuSnapshot._one_by_one = heal
-sys.exit(run(sys.argv[1:]))
+sys.exit(main(sys.argv[1:]))
 """
 """The driver is healthy again when the GPUs are read for a second time."""
 H100 = {"title": "t", "description": "d", "expected": "FAIL", "extends": "h100-8", "count": 3}
@@ -195,7 +195,7 @@ def test_specs_go_on_with_the_cpu(environment: Environment) -> None:
 @contextlib.contextmanager
 def streaming(variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     code = "import sys; from topsmon.devices import crashes; crashes.FIRST_PAUSE_SECONDS = 0.001; "
-    code += "from topsmon.cli import run; sys.exit(run(sys.argv[1:]))"
+    code += "from topsmon.cli import main; sys.exit(main(sys.argv[1:]))"
     with subprocess.Popen(
         [sys.executable, "-c", code, "stream", "--interval", "0.1"],
         env=variables,

@@ -307,11 +307,11 @@ def test_options_about_devices_here_are_refused() -> None:
 
 
 def test_a_server_that_is_not_there_is_one_line_and_unknown() -> None:
-    from topsmon.cli import run
+    from topsmon.cli import main
 
     assert command.name
-    assert run(["fleet", "--prometheus", "http://127.0.0.1:1"]) == 3
-    assert run(["fleet"]) == 64
+    assert main(["fleet", "--prometheus", "http://127.0.0.1:1"]) == 3
+    assert main(["fleet"]) == 64
 
 
 def test_every_quantity_has_a_unit_that_is_shown() -> None:

@@ -202,9 +202,9 @@ def test_a_text_file_is_written_once(simulation: dict[str, str], tmp_path: Path)
     path = tmp_path / "topsmon.prom"
     patiently = (
         "import sys\n"
-        "from topsmon.cli import export_live, run\n"
+        "from topsmon.cli import export_live, main\n"
         "export_live.FIRST_SAMPLES_SECONDS = 120.0\n"
-        "sys.exit(run(sys.argv[1:]))\n"
+        "sys.exit(main(sys.argv[1:]))\n"
     )
     words = ["--simulate", "h100-8", "export", "--textfile", str(path), "--once"]
     subprocess.run([sys.executable, "-c", patiently, *words], env=simulation, check=True)
@@ -264,9 +264,9 @@ def test_beyond_loopback_and_with_a_password_is_said(
 def test_wrong_usage_is_one_line(
     arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from topsmon.cli import run
+    from topsmon.cli import main
 
-    assert run(["export", *arguments]) == 64
+    assert main(["export", *arguments]) == 64
     assert words in capsys.readouterr().err
 
 

@@ -7,7 +7,7 @@ import pytest
 from fake_ssh import HEADER, FakeSsh, device, hello, lines, sample
 
 from topsmon import events
-from topsmon.cli import run
+from topsmon.cli import main
 
 NO_PROCESSES = events.Processes(**HEADER, device="GPU-1", entries=())
 HOST = events.Host(**HEADER, hostname="there-\x1b[2Jevil", system="Linux")
@@ -24,7 +24,7 @@ def test_each_host_is_printed_under_its_name(
 ) -> None:
     ssh.plays("a", "say stream; wait_for_end", stream=STREAM)
     ssh.plays("b", "echo 'ssh: connect to host b port 22: No route to host' >&2; exit 255")
-    assert run(["--once", "--host", "a,b"]) == 3
+    assert main(["--once", "--host", "a,b"]) == 3
     text = capfdbinary.readouterr().out.decode()
     first, second = text.split("== b ==")
     assert first.startswith("== a ==")
@@ -39,7 +39,7 @@ def test_the_document_has_one_entry_a_host(
 ) -> None:
     ssh.plays("a", "say stream; wait_for_end", stream=STREAM)
     ssh.plays("b", "exit 127")
-    run(["--once", "--json", "--host", "a", "--host", "b"])
+    main(["--once", "--json", "--host", "a", "--host", "b"])
     document = json.loads(capfdbinary.readouterr().out)
     one, other = document["hosts"]
     assert (one["host"], one["problem"]) == ("a", None)
@@ -54,8 +54,8 @@ def test_the_worst_finding_of_any_host_is_the_exit_code(
     lost = events.DeviceStatus(**HEADER, device="GPU-1", condition="lost", since=1.0)
     ssh.plays("a", "say good; wait_for_end", good=STREAM)
     ssh.plays("b", "say bad; wait_for_end", bad=hello() + "\n" + lines(device(), lost))
-    assert run(["--once", "--host", "a"]) == 0
-    assert run(["--once", "--host", "a,b"]) == 2
+    assert main(["--once", "--host", "a"]) == 0
+    assert main(["--once", "--host", "a,b"]) == 2
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_worst_finding_of_any_host_is_the_exit_code(
 def test_wrong_usage_is_one_line_and_nothing_is_started(
     ssh: FakeSsh, arguments: list[str], words: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["--once", *arguments]) == 64
+    assert main(["--once", *arguments]) == 64
     error = capfd.readouterr().err
     assert words in error
     assert error.count("\n") == 1
@@ -87,9 +87,9 @@ def test_ssh_and_the_way_to_topsmon_can_be_settings(
     settings.write_text('remote-command = "~/venv/bin/topsmon"\n')
     monkeypatch.setenv("TOPSMON_SSH", "ssh -F 'my config'")
     ssh.plays("a", "say stream; wait_for_end", stream=STREAM)
-    run(["--once", "--config", str(settings), "--host", "a"])
+    main(["--once", "--config", str(settings), "--host", "a"])
     given = ssh.arguments("a")
     assert given[:2] == ["-F", "my config"]
     assert given[-1].startswith("./venv/bin/topsmon stream ")
     settings.write_text('host = "a"\n')
-    assert run(["--once", "--config", str(settings)]) == 64
+    assert main(["--once", "--config", str(settings)]) == 64

@@ -14,7 +14,7 @@ import pytest
 from sshd_server import MISSING, SSHD, Sshd, client_configuration, keys, pids, remote_command
 from waiting import alive, until
 
-from topsmon.cli import run
+from topsmon.cli import main
 from topsmon.remote import snapshot
 from topsmon.remote.session import HostsSession
 from topsmon.remote.ssh import LinkOptions, remote_words
@@ -159,7 +159,7 @@ def test_a_snapshot_of_two_hosts(
     # A machine that has much else to do may need longer for its first reading.
     monkeypatch.setattr(snapshot, "READING_SECONDS", 60.0)
     words = machines.command("--once", "--json", "--host", "one,two", "--only", "cpu")[3:]
-    code = run(words)
+    code = main(words)
     printed = capfdbinary.readouterr()
     assert code in {0, 1}, printed.err
     hosts = json.loads(printed.out)["hosts"]

@@ -102,6 +102,8 @@ async def the_driver_is_updated(scene: Scene) -> dict[str, Any]:
     mismatch = await scene.found("nvml-mismatch")
     stale = await scene.found("samples-stale")
     cpu = scene.session.state.devices["cpu"]
+    # The first reading of the CPU may itself be yet to come.
+    await scene.until(lambda: cpu.sample is not None, "a sample of the CPU")
     before = cpu.sample.monotonic
     await scene.until(lambda: cpu.sample.monotonic > before, "a new sample of the CPU")
     rows = {gpu.key: gpu.sample is not None for gpu in scene.session.state.gpus()}

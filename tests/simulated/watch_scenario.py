@@ -159,7 +159,7 @@ def carry_out(request: dict[str, Any]) -> int:
     try:
         if request["seconds"] is None:
             os.dup2(os.open(folder / "once.json", os.O_WRONLY | os.O_CREAT), 1)
-            return cli.run(["--once", "--json"])
+            return cli.main(["--once", "--json"])
         watcher = Watcher()
         watcher.watch(request["seconds"])
         (folder / "seen.json").write_text(json.dumps(watcher.report()))

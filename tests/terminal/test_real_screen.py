@@ -136,8 +136,8 @@ def test_an_exception_inside_the_screen(home: Path) -> None:
         "        app = active_app.get()\n"
         "        app.call_later(lambda: 1 / 0)\n"
         "session.Session.receive = broken\n"
-        "from topsmon.cli import run\n"
-        "sys.exit(run(['--simulate', 'power-cap']))\n"
+        "from topsmon.cli import main\n"
+        "sys.exit(main(['--simulate', 'power-cap']))\n"
     )
     terminal = Terminal([sys.executable, "-c", script], cwd=home)
     try:

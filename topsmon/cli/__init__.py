@@ -18,10 +18,10 @@ import click
 from topsmon.cli.common import INTERRUPTED, OK, UNKNOWN, USAGE
 from topsmon.cli.root import root
 
-__all__ = ["root", "run"]
+__all__ = ["main", "root"]
 
 
-def run(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run the command line and return its exit code; errors are one line on stderr."""
     debug = "--debug" in arguments
     if sys.stdout is None:  # closed by the caller, as in `topsmon >&-`
