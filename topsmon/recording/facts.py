@@ -17,6 +17,8 @@ IDENTITIES = tuple(b'{"type":"%s"' % tag for tag in (b"host", b"device", b"ceili
 """How lines begin that tell what a thing is: whoever has them can read all that follows."""
 STAND_IN = "name lost"
 """What a device is called of which no more than samples is left."""
+MOST_READ_LINES = 1_000_000
+"""Lines noted after a loss: a minute of a large machine; without a repetition there is no end."""
 _SAMPLE = b'{"type":"sample"'
 _DEVICE = b'{"type":"device"'
 
@@ -42,6 +44,12 @@ class Facts:
         self._taking = False
         self._before = since
         self._last: bytes | None = None
+        self._read: set[int] = set()
+
+    def read(self, line: bytes) -> None:
+        """Note a line that is no repetition: after a loss the next repetition may tell it again."""
+        if self.lossy and len(self._read) < MOST_READ_LINES:
+            self._read.add(hash(line))
 
     def lose(self, last: bytes | None) -> bool:
         """Note that something is missing after the line `last`, None where nothing came before.
@@ -69,18 +77,22 @@ class Facts:
         """Tell whether a line is told again and was read before."""
         if not self._left:
             return False
+        known = self._knows(line)
         self._left -= 1
-        since = self.since
         if not self._left:
             self._end()
-        if not self._taking or since is None:
+        return known
+
+    def _knows(self, line: bytes) -> bool:
+        if not self._taking or self.since is None:
             return True
         if line.startswith(IDENTITIES):
             return False
-        return time_of(line) < since or line == self._last
+        return time_of(line) < self.since or line == self._last or hash(line) in self._read
 
     def _end(self) -> None:
         self.since, self.lossy = None, False
+        self._read.clear()
 
 
 def time_of(line: bytes) -> float:

@@ -65,7 +65,7 @@ def is_compressed(path: Path) -> bool:
 def _holds_frames(file: BinaryIO) -> bool:
     """The same of an open file. No text holds the bytes with which a frame begins: not UTF-8."""
     head = file.read(len(MAGIC))
-    return head == MAGIC or (head[:1] != b"{" and _next_frame(file, 0) is not None)
+    return head == MAGIC or (head[:2] != b'{"' and _next_frame(file, 0) is not None)
 
 
 def begins_like(path: Path, beginning: bytes) -> bool:

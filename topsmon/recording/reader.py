@@ -196,6 +196,7 @@ class RecordingReader:
                     continue
                 else:
                     last = entry.line
+                    facts.read(last)
                 self._names.take(entry.line)
                 yield entry
             before = reading.own or before
