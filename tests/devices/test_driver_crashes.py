@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -193,11 +194,10 @@ def test_specs_go_on_with_the_cpu(environment: Environment) -> None:
 
 
 @contextlib.contextmanager
-def streaming(variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    code = "import sys; from topsmon.devices import crashes; crashes.FIRST_PAUSE_SECONDS = 0.001; "
-    code += "from topsmon.cli import main; sys.exit(main(sys.argv[1:]))"
+def started(*words: str, variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Python in a session of its own, killed at the end."""
     with subprocess.Popen(
-        [sys.executable, "-c", code, "stream", "--interval", "0.1"],
+        [sys.executable, *words],
         env=variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -206,6 +206,14 @@ def streaming(variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
         yield process
         if process.poll() is None:
             process.kill()
+
+
+def streaming(
+    variables: dict[str, str],
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    code = "import sys; from topsmon.devices import crashes; crashes.FIRST_PAUSE_SECONDS = 0.001; "
+    code += "from topsmon.cli import main; sys.exit(main(sys.argv[1:]))"
+    return started("-c", code, "stream", "--interval", "0.1", variables=variables)
 
 
 def read_until(process: subprocess.Popen[bytes], wanted: Callable[[events.AnyEvent], bool]) -> Any:
@@ -271,19 +279,11 @@ def relatives(process: subprocess.Popen[bytes]) -> list[psutil.Process]:
     raise AssertionError("no child was started")
 
 
-@contextlib.contextmanager
-def hanging(variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A snapshot whose driver never answers, in a session of its own."""
-    with subprocess.Popen(
-        [sys.executable, "-m", "topsmon", "--once", "--json"],
-        env=variables,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-    ) as process:
-        yield process
-        if process.poll() is None:
-            process.kill()
+def hanging(
+    variables: dict[str, str],
+) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    """A snapshot whose driver never answers."""
+    return started("-m", "topsmon", "--once", "--json", variables=variables)
 
 
 def gone(processes: list[psutil.Process]) -> bool:

@@ -11,7 +11,7 @@ forward, and 2 more where gradients surely flow through it to what trains before
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -172,19 +172,28 @@ def _against_ceiling(mfu: Mfu, device: Rated | None, run: RunState) -> Mfu:
     )
 
 
+def prevailing_type(*tables: Mapping[str, int]) -> str | None:
+    """The type that most parameters have, as "bfloat16"; None where there are none.
+
+    Each table maps names of torch's types, with or without "torch.", to numbers of parameters.
+    """
+    counts: dict[str, int] = {}
+    for table in tables:
+        for name, count in table.items():
+            kind = name.rpartition(".")[2]
+            counts[kind] = counts.get(kind, 0) + count
+    return max(counts, key=lambda name: counts[name], default=None)
+
+
 def precision_of(run: RunState, device: Rated) -> str | None:
     """What the run's matrix products compute in: autocast's type, else that of its parameters."""
     autocast = run.sample.autocast if run.sample is not None else None
     if autocast is not None:
         return autocast
-    counts: dict[str, int] = {}
-    for types in (run.identity.parameter_types, run.identity.frozen_types):
-        for name, count in types.items():
-            kind = name.rpartition(".")[2]
-            counts[kind] = counts.get(kind, 0) + count
-    if not counts:
+    kind = prevailing_type(run.identity.parameter_types, run.identity.frozen_types)
+    if kind is None:
         return None
-    precision = PRECISION_OF_TYPE.get(max(counts, key=lambda name: counts[name]))
+    precision = PRECISION_OF_TYPE.get(kind)
     tf32 = run.identity.allow_tf32 and device.identity.kind == "gpu"
     if precision == "fp32" and tf32 and device.ceiling("tf32") is not None:
         return "tf32"

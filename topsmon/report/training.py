@@ -88,9 +88,8 @@ def _healthy(run: RunState, sample: events.RunSample, findings: Findings) -> str
 
 def _weights_kind(identity: events.Run) -> str:
     """Without autocast the weights' own type decides, as in DeepSpeed's and Megatron's BF16."""
-    types = identity.parameter_types
-    most = max(types, key=lambda name: types[name]) if types else ""
-    return HALF_WEIGHTS.get(most.rpartition(".")[2], "no mixed precision")
+    kind = mfu.prevailing_type(identity.parameter_types)
+    return HALF_WEIGHTS.get(kind or "", "no mixed precision")
 
 
 def _skips(totals: events.RunTotals) -> str:

@@ -81,7 +81,6 @@ class Examiner:
             found = names.model_of(
                 item for group in optimizer.param_groups for item in group["params"]
             )
-            found = names.wrapped_model() if found is None else found
             self._model = None if found is None else weakref.ref(found)
         if self._described < 8:
             self._describe()

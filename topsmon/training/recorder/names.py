@@ -97,12 +97,12 @@ def models() -> list[Any]:
 
 
 def model_of(parameters: Iterable[Any]) -> Any | None:
-    """The root module that owns most of these parameters, None if none is found."""
+    """The root module that owns most of these parameters, else the one that is wrapped, or None."""
     owners = _owners([id(parameter) for parameter in parameters])
-    return max(owners, key=lambda owner: len(owner[1]))[0] if owners else None
+    return max(owners, key=lambda owner: len(owner[1]))[0] if owners else _wrapped_model()
 
 
-def wrapped_model() -> Any | None:
+def _wrapped_model() -> Any | None:
     """The root that distributes its model, None unless there is exactly one.
 
     DeepSpeed and Megatron give their optimizers copies of the parameters, which no module owns.
@@ -151,7 +151,7 @@ def _owners(wanted: Sequence[int]) -> list[tuple[Any, dict[int, str]]]:
     missing = set(wanted)
     owners = _claim(missing)
     # Copies that a wrapper gave its optimizer are found in no module, however long one looks.
-    if missing and _REGISTRY.passes_left and (owners or wrapped_model() is None):
+    if missing and _REGISTRY.passes_left and (owners or _wrapped_model() is None):
         _REGISTRY.passes_left -= 1
         _find_modules()
         missing = set(wanted)
