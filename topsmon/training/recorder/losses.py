@@ -80,9 +80,11 @@ def _around_backward(recorder: Recorder, original: Callable[..., Any]) -> Callab
         step = recorder.step
         # An optimizer that calls its closure again tries other weights: that is no further loss.
         again = step.closure
-        step.closure = again or optimizers.depth > 0
-        step.backwards += not again
-        optimizers.depth = 0  # a step that has raised will not report its end
+        if optimizers.depth:
+            step.closure = step.closure or optimizers.depth > 0
+            optimizers.depth = 0  # a step that has raised will not report its end
+        if not again:
+            step.backwards += 1
         if scalers.outstanding:
             scalers.outstanding -= 1
             scalers.pending = True
